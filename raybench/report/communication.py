@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -208,7 +207,8 @@ def write_sweep_report(
     ``directory`` is the results directory, ``environment`` what environment.json holds, ``command`` measures
     the same. Raises ``OSError`` where the directory cannot be written.
     """
-    plots = drawn("communication", "Messages", results.headline, partial(draw_messages, results))
+    place = results.headline
+    plots = drawn("communication", "Messages", draw_messages(results, place) if place else None)
     links, times = _tables(results)
     sections = {
         "links": Section(links.title, plots, (links,)),

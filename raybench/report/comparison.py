@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from raybench.analysis.comparison import SameTrial, Side, differences, headline_in_common, same_trials
 from raybench.analysis.labels import devices_words
@@ -19,28 +19,19 @@ from raybench.report.method import began_words, hardware_words, method_words
 from raybench.report.pages import Section, make_pages, template, write_files
 from raybench.report.plot import MOST_CURVES, drawn
 from raybench.report.sections.scaling import (
+    DEVICES,
+    EFFICIENCY,
+    SETTING,
+    SPEEDUP,
     Row,
-    ScalingPlot,
     draw_scaling,
-    efficiency_cell,
-    scaling_plot,
+    plotted_settings,
     scaling_rows,
-    seen_words,
-    speedup_cell,
 )
-from raybench.report.sections.training import draw_training, training_plot, training_table
+from raybench.report.sections.training import draw_training, training_table
 from raybench.report.sections.trials import failures_words
-from raybench.report.sections.waterfall import WaterfallPlot, draw_waterfall, waterfall_plot
-from raybench.report.table import (
-    NONE,
-    Column,
-    Heading,
-    Table,
-    known,
-    make_table,
-    print_table,
-    without_constant,
-)
+from raybench.report.sections.waterfall import draw_waterfall
+from raybench.report.table import NONE, Column, Table, make_table, numbers, print_table, without_constant
 from raybench.spec.knobs import KnobValue
 from raybench.spec.user_input import received
 
@@ -59,8 +50,8 @@ def sides_table(sides: Sequence[Side]) -> Table:
     named = {f"packages.{name}" for name in PACKAGES}
     differing = [(name, *map(_value, each)) for name, each in differences(sides).items() if name not in named]
     shown = [row for row in [*rows, *differing] if set(row[1:]) != {NONE}]
-    columns = Heading(""), *(Heading(side.name, stays=True) for side in sides)
-    return Table(SIDE_BY_SIDE, "", columns, tuple(shown))
+    columns: list[Column[Any]] = [Column(""), *(Column(side.name, stays=True) for side in sides)]
+    return Table(SIDE_BY_SIDE, "", tuple(columns), tuple(shown))
 
 
 def _description(side: Side) -> Iterator[tuple[str, str]]:
@@ -91,17 +82,15 @@ def _value(value: object) -> str:
 
 def settings_table(sides: Sequence[Side]) -> Table:
     """The settings that each side's report shows, on each of their numbers of devices."""
-    rows = [(side.name, row) for side in sides for row in scaling_rows(side.results)]
-    columns: list[Column[tuple[str, Row]]] = [
-        Column("results", lambda row: row[0], stays=True),
-        Column("devices", lambda row: str(row[1].point.world_size), right=True),
-        Column("setting", lambda row: row[1].label, stays=True),
-        Column(
-            "samples/s", lambda row: plus_minus(row[1].point.scaling.throughput_samples_per_s), right=True
-        ),
-        Column("speed-up", lambda row: speedup_cell(row[1].point.scaling), right=True, stays=True),
-        Column("efficiency", lambda row: efficiency_cell(row[1].point.scaling), right=True, stays=True),
-        Column("MFU", lambda row: known(row[1].mfu, plain_share), right=True),
+    rows = [row for side in sides for row in scaling_rows(side.results, side.name)]
+    columns: list[Column[Row]] = [
+        Column("results", lambda row: row.results, stays=True),
+        DEVICES,
+        SETTING,
+        numbers("samples/s", lambda row: row.point.scaling.throughput_samples_per_s, plus_minus),
+        SPEEDUP,
+        EFFICIENCY,
+        numbers("MFU", lambda row: row.mfu, plain_share),
     ]
     caption = "95% intervals; speed-up and efficiency over one device, unless a base is named."
     return make_table("Settings", caption, columns, rows)
@@ -115,10 +104,10 @@ def same_trials_table(sides: Sequence[Side]) -> Table:
     caption = f"Ratios, with what starts of one program differ by in the intervals: {'; or '.join(said)}."
     columns: list[Column[tuple[str, SameTrial]]] = [
         Column("results", lambda row: row[0]),
-        Column("devices", lambda row: str(row[1].world_size), right=True),
+        numbers("devices", lambda row: row[1].world_size),
         Column("setting", lambda row: row[1].label, stays=True),
-        Column("samples/s", lambda row: times(row[1].speed), right=True, stays=True),
-        Column("efficiency", lambda row: known(row[1].efficiency, times, ""), right=True),
+        numbers("samples/s", lambda row: row[1].speed, times, stays=True),
+        numbers("efficiency", lambda row: row[1].efficiency, times),
         Column("verdict", lambda row: _verdict(row[1]), stays=True),
     ]
     return make_table(f"The same trials, over {first.name}", caption, columns, rows)
@@ -175,32 +164,19 @@ def print_comparison(sides: Sequence[Side], console: Console) -> None:
         console.print(Text(f"{each.question}: {each.words}", style="bold"))
 
 
-def defaults_plot(sides: Sequence[Side]) -> ScalingPlot | None:
-    """Each side's default over the devices; None where no side has two numbers of them."""
-    plots = [scaling_plot(side.results, side.name) for side in sides]
-    first = tuple(each for plot in plots if plot is not None for each in plot.settings)[:MOST_CURVES]
-    return ScalingPlot(seen_words(first), first) if first else None
-
-
-def steps_plot(sides: Sequence[Side]) -> WaterfallPlot | None:
-    """Where the step of each side's default goes."""
-    plots = [waterfall_plot(side.results, side.name) for side in sides]
-    bars = tuple(plot.bars[0] for plot in plots if plot is not None)[:MOST_CURVES]
-    return WaterfallPlot("Where the time of each default's step goes", bars) if bars else None
-
-
 def write_comparison(directory: Path, sides: Sequence[Side], command: str) -> list[Path]:
     """Write report.html and the other kinds of files of a report; their paths, ``report.html`` first.
 
     ``command`` makes them again. Raises ``OSError`` where ``directory`` cannot be written.
     """
+    defaults = [each for side in sides for each in plotted_settings(side.results, side.name)][:MOST_CURVES]
     settings, same, described = settings_table(sides), same_trials_table(sides), sides_table(sides)
     sections = {
         "same": Section(same.title, tables=(same,)),
         "settings": Section(
             settings.title,
-            drawn("scaling", "The defaults over the devices", defaults_plot(sides), draw_scaling)
-            + drawn("waterfall", "Where the time goes", steps_plot(sides), draw_waterfall),
+            drawn("scaling", "The defaults over the devices", draw_scaling(defaults))
+            + drawn("waterfall", "Where the time goes", draw_waterfall(defaults)),
             (settings,),
         ),
         "training": Section(
@@ -208,7 +184,7 @@ def write_comparison(directory: Path, sides: Sequence[Side], command: str) -> li
             tuple(
                 plot
                 for place, side in enumerate(sides, start=1)
-                for plot in drawn(f"training_{place}", side.name, training_plot(side.results), draw_training)
+                for plot in drawn(f"training_{place}", side.name, draw_training(side.results))
             ),
             (training_table({side.name: side.results for side in sides}),),
         ),

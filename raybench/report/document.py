@@ -21,16 +21,16 @@ from raybench.report.finding_texts import cost, evidence_among, not_examined_wor
 from raybench.report.method import measured_words, method_words
 from raybench.report.pages import Level, Section, make_fragment, make_pages, quoted, template, write_files
 from raybench.report.plot import drawn
-from raybench.report.prediction import draw_required, more_rows, more_table, required_plot, required_table
+from raybench.report.prediction import draw_required, more_rows, more_table, required_table
 from raybench.report.sections.cost import cost_table, when_to_use
 from raybench.report.sections.overlap import buckets_table, buckets_words
 from raybench.report.sections.published import published_table
-from raybench.report.sections.scaling import draw_scaling, overheads_table, scaling_plot, scaling_table
+from raybench.report.sections.scaling import draw_scaling, overheads_table, plotted_settings, scaling_table
 from raybench.report.sections.settings import largest_table, settings_table
-from raybench.report.sections.training import draw_training, epochs_table, training_plot, training_table
+from raybench.report.sections.training import draw_training, epochs_table, training_table
 from raybench.report.sections.trials import every_trial_table, failures_table
 from raybench.report.sections.verification import advice_of, verification_table
-from raybench.report.sections.waterfall import draw_waterfall, phases_table, waterfall_plot, waterfall_table
+from raybench.report.sections.waterfall import draw_waterfall, phases_table, waterfall_table
 from raybench.report.summary_json import summary_json
 from raybench.report.table import without_constant
 
@@ -135,25 +135,25 @@ def diagnosis_markdown(results: StudyResults) -> str:
 
 def make_sections(results: StudyResults) -> dict[str, Section]:
     """Every table and plot of the study by their sections' anchors, in the order in which they are read."""
-    more = results.more_devices
+    settings, more = plotted_settings(results), results.more_devices
     later: Level = "folded" if results.complete else "first"
     return {
         "scaling": Section(
             "Scaling",
-            drawn("scaling", "Scaling", scaling_plot(results), draw_scaling)
-            + drawn("waterfall", "Where the time goes", waterfall_plot(results), draw_waterfall),
+            drawn("scaling", "Scaling", draw_scaling(settings))
+            + drawn("waterfall", "Where the time goes", draw_waterfall(settings)),
             (scaling_table(results),),
             level="first",
         ),
         "predictions": Section(
             "More devices",
-            drawn("required", "What the network must bring", required_plot(more), draw_required),
+            drawn("required", "What the network must bring", draw_required(more)),
             (more_table(more, results.run, prices_of(results.study)), required_table(more)),
         ),
         "cost": Section("What it costs", tables=(cost_table(results),), sentence=when_to_use(results)),
         "training": Section(
             "Training",
-            drawn("training", "Training", training_plot(results), draw_training),
+            drawn("training", "Training", draw_training(results)),
             (training_table({"": results}),),
         ),
         "epochs": Section("Epochs", tables=(epochs_table(results),), level="folded"),

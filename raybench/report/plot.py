@@ -7,7 +7,7 @@ import io
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -195,9 +195,6 @@ def make_line(label: str, points: Sequence[tuple[float, Estimate | None]]) -> Li
     return Line(label, tuple(Point(x, estimate) for x, estimate in points if estimate is not None))
 
 
-Value = TypeVar("Value")  # what a plot shows
-
-
 @dataclass(frozen=True)
 class DrawnPlot:
     """One plot, drawn."""
@@ -213,11 +210,6 @@ class DrawnPlot:
         return base64.b64encode(self.svg).decode()
 
 
-def drawn(
-    name: str, title: str, value: Value | None, draw: Callable[[Value], Figure]
-) -> tuple[DrawnPlot, ...]:
-    """The plot of ``value``; none where the records do not allow it."""
-    if value is None:
-        return ()
-    figure = draw(value)
-    return (DrawnPlot(name, title, to_png(figure), to_svg(figure)),)
+def drawn(name: str, title: str, figure: Figure | None) -> tuple[DrawnPlot, ...]:
+    """The plot of a figure; none where the records do not allow it."""
+    return () if figure is None else (DrawnPlot(name, title, to_png(figure), to_svg(figure)),)

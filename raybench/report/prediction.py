@@ -536,15 +536,12 @@ def _refusal(more: MoreDevices) -> str:
     return next(filter(None, refused), "")
 
 
-def required_plot(more: MoreDevices | None) -> MoreDevices | None:
-    """What ``draw_required`` takes; None where no network is required."""
-    return more if more is not None and any(each.bus_bytes_per_s for each in more.requirements) else None
-
-
-def draw_required(more: MoreDevices) -> Figure:
-    """Efficiency over the network's bandwidth, a line for each number of devices."""
+def draw_required(more: MoreDevices | None) -> Figure | None:
+    """Efficiency over the network's bandwidth, a line for each number of devices; None: none is required."""
+    shown = [each for each in more.requirements if each.bus_bytes_per_s is not None] if more else []
+    if more is None or not shown:
+        return None
     figure, (axes,) = make_figure(6.6, 4.2)
-    shown = [each for each in more.requirements if each.bus_bytes_per_s is not None]
     for index, each in enumerate(shown):
         color = COLORS[index % len(COLORS)]
         x, y = zip(*each.curve, strict=True)

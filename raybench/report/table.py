@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
-
-from raybench.records.record import TrialRecord
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,21 +21,12 @@ NONE = "–"  # what was not, or cannot be, measured
 
 @dataclass(frozen=True)
 class Column(Generic[Row]):
-    """A column of a table to be made: its heading, with its unit, the cell of a row, and the cells' side."""
+    """A column: its heading, with its unit, the cell of a row that it is made of, and the cells' side."""
 
     heading: str
-    cell: Callable[[Row], str]
+    cell: Callable[[Row], str] = str
     right: bool = False
     stays: bool = False  # in its row, where it is the same in all
-
-
-@dataclass(frozen=True)
-class Heading:
-    """What stands over a column of a table that is made, on which side its cells stand, whether it stays."""
-
-    heading: str
-    right: bool = False
-    stays: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,7 +35,7 @@ class Table:
 
     title: str
     caption: str
-    columns: tuple[Heading, ...]
+    columns: tuple[Column[Any], ...]
     rows: tuple[tuple[str, ...], ...]
 
 
@@ -55,7 +44,7 @@ def make_table(title: str, caption: str, columns: Sequence[Column[Row]], rows: I
     return Table(
         title,
         caption,
-        tuple(Heading(column.heading, column.right, column.stays) for column in columns),
+        tuple(columns),
         tuple(tuple(column.cell(row) for column in columns) for row in rows),
     )
 
@@ -105,9 +94,15 @@ def known(value: Value | None, words: Callable[[Value], str], otherwise: str = N
     return otherwise if value is None else words(value)
 
 
-def devices(record: TrialRecord) -> str:
-    """How many a trial ran on."""
-    return str(record.config.world_size)
+def numbers(
+    heading: str,
+    of: Callable[[Row], Value | None],
+    words: Callable[[Value], str] = str,
+    *,
+    stays: bool = False,
+) -> Column[Row]:
+    """A column of numbers, which stand to the right: ``of`` a row in ``words``, or that it is not known."""
+    return Column(heading, lambda row: known(of(row), words), right=True, stays=stays)
 
 
 def rich_table(table: Table, width: int | None = None) -> RichTable:

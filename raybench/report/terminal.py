@@ -10,10 +10,17 @@ from raybench.analysis.stats.statistics import Estimate
 from raybench.report.answer import answer
 from raybench.report.finding_texts import evidence, next_step
 from raybench.report.format import factor, figures, relative_words
-from raybench.report.sections.scaling import Row, efficiency_cell, more_settings, scaling_rows, speedup_cell
+from raybench.report.sections.scaling import (
+    DEVICES,
+    EFFICIENCY,
+    Row,
+    more_settings,
+    scaling_rows,
+    speedup_cell,
+)
 from raybench.report.sections.settings import largest_table
 from raybench.report.sections.verification import verification_table
-from raybench.report.table import Column, make_table, print_table, rich_table, width_on
+from raybench.report.table import Column, make_table, numbers, print_table, rich_table, width_on
 from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
@@ -77,10 +84,10 @@ def _step_time(step_s: Estimate) -> str:
 
 
 _COLUMNS: list[Column[Row]] = [
-    Column("devices", lambda row: str(row.point.world_size), right=True),
+    DEVICES,
     Column("setting", lambda row: row.short),
-    Column("step time", lambda row: _step_time(row.point.scaling.step_time_s), right=True),
-    Column("samples/s", lambda row: figures(row.point.scaling.throughput_samples_per_s.value), right=True),
+    numbers("step time", lambda row: row.point.scaling.step_time_s, _step_time),
+    numbers("samples/s", lambda row: row.point.scaling.throughput_samples_per_s.value, figures),
     Column("speed-up", lambda row: speedup_cell(row.point.scaling, factor), right=True),
-    Column("efficiency", lambda row: efficiency_cell(row.point.scaling), right=True),
+    EFFICIENCY,
 ]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from raybench.report import render
-from raybench.report.table import Heading, Table
+from raybench.report.table import Column, Table
 
 EVERY = "\\ & % $ # _ { } ~ ^ < > | ± × µ – · … → ≥ ≤ ä ß é \" ' ` 中"
 PAGE = r"""\documentclass{article}
@@ -24,7 +24,7 @@ def test_special_characters_compile(tmp_path: Path) -> None:
     latex = shutil.which("pdflatex")
     if latex is None:
         pytest.skip("no pdflatex (Debian: apt-get install texlive-latex-base texlive-latex-recommended)")
-    columns, rows = (Heading(EVERY), Heading("n", True)), ((EVERY, "1"), ("a", "2"))
+    columns, rows = (Column(EVERY), Column("n", right=True)), ((EVERY, "1"), ("a", "2"))
     table = Table("T", f"A caption with {EVERY}", columns, rows)
     (tmp_path / "summary.tex").write_text(render.to_tex(table, "a_study & more"))
     (tmp_path / "page.tex").write_text(PAGE)

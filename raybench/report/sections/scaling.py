@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from raybench.analysis.labels import devices_of, devices_words, label, short_labels
+from raybench.analysis.labels import devices_of, label, short_labels
 from raybench.analysis.results import StudyResults
 from raybench.analysis.scaling import EXCELLENT, GOOD, Scaling
 from raybench.analysis.settings import SettingPoint, ShownSetting
@@ -40,7 +40,7 @@ from raybench.report.plot import (
 )
 from raybench.report.prediction import returns_words
 from raybench.report.sections.trials import mark
-from raybench.report.table import NONE, Column, Table, known, make_table
+from raybench.report.table import NONE, Column, Table, known, make_table, numbers
 from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ MOST_NAMED = 2  # settings in a title
 class Row:
     """A setting on one number of devices."""
 
+    results: str  # their name, where there are several
     label: str
     short: str  # by what differs among the rows
     point: SettingPoint
@@ -69,7 +70,7 @@ class Row:
     mfu_datasheet: float | None
 
 
-def scaling_rows(results: StudyResults) -> list[Row]:
+def scaling_rows(results: StudyResults, name: str = "") -> list[Row]:
     """The settings shown, on each of their numbers of devices; one device of equal settings once."""
     mfus = {each.trial_id: (each.mfu, each.mfu_datasheet) for each in results.summaries}
     points = [point for setting in results.settings for point in setting.points]
@@ -79,8 +80,16 @@ def scaling_rows(results: StudyResults) -> list[Row]:
         own = mfus.get(point.record.trial_id) if point.config == point.record.config else None
         star = mark(point.config)
         words = label(results.study, point.config) + star
-        rows.setdefault((words, point.world_size), Row(words, short + star, point, *(own or (None, None))))
+        rows.setdefault(
+            (words, point.world_size), Row(name, words, short + star, point, *(own or (None, None)))
+        )
     return list(rows.values())
+
+
+DEVICES: Column[Row] = numbers("devices", lambda row: row.point.world_size)
+SETTING = Column[Row]("setting", lambda row: row.label, stays=True)
+SPEEDUP = Column[Row]("speed-up", lambda row: speedup_cell(row.point.scaling), right=True, stays=True)
+EFFICIENCY = Column[Row]("efficiency", lambda row: efficiency_cell(row.point.scaling), right=True, stays=True)
 
 
 def scaling_table(results: StudyResults) -> Table:
@@ -90,12 +99,12 @@ def scaling_table(results: StudyResults) -> Table:
     mfu = Column[Row]("MFU", _mfu_cell, right=True)
     status = Column[Row]("status", lambda row: _status_cell(row.point.scaling))
     columns: list[Column[Row]] = [
-        Column("devices", lambda row: str(row.point.world_size), right=True),
-        Column("setting", lambda row: row.label, stays=True),
-        Column("step time, ms", lambda row: milliseconds(row.point.scaling.step_time_s), right=True),
-        Column("samples/s", lambda row: interval(row.point.scaling.throughput_samples_per_s), right=True),
-        Column("speed-up", lambda row: speedup_cell(row.point.scaling), right=True, stays=True),
-        Column("efficiency", lambda row: efficiency_cell(row.point.scaling), right=True, stays=True),
+        DEVICES,
+        SETTING,
+        numbers("step time, ms", lambda row: row.point.scaling.step_time_s, milliseconds),
+        numbers("samples/s", lambda row: row.point.scaling.throughput_samples_per_s, interval),
+        SPEEDUP,
+        EFFICIENCY,
         Column("in another run", lambda row: _again_cell(row.point.scaling), right=True),
         mfu if has_mfu else status,
     ]
@@ -187,19 +196,15 @@ def overheads_table(results: StudyResults) -> Table:
     if not is_strong and results.outlook is not None:
         caption = " ".join([caption, *(f"{sentence(each)}." for each in returns_words(results.outlook))])
     one = "T(1)/n" if is_strong else "T(1)"  # one device does the samples of all in n steps, or in one
-
-    def column(heading: str, of: Callable[[Waterfall], Estimate | None], words: Cell) -> _OverheadColumn:
-        return Column(heading, lambda row: known(of(row[1]), words), right=True)
-
-    columns: list[_OverheadColumn] = [
-        Column("devices", lambda row: str(row[1].world_size), right=True),
+    columns: list[Column[tuple[str, Waterfall]]] = [
+        numbers("devices", lambda row: row[1].world_size),
         Column("setting", lambda row: row[0]),
-        column(f"lost = T(n) - {one}, ms", lambda each: each.t_comm_s, milliseconds),
-        column("lost / T(n)", lambda each: each.t_comm_fraction, percent),
-        column("of it communication, ms", lambda each: each.parts.exposed_communication, milliseconds),
-        column("communication / T(n)", lambda each: each.communication_fraction, percent),
-        column("Amdahl's f", lambda each: each.serial_fraction, serial_fraction_words),
-        column("1/f", lambda each: each.serial_fraction, _limit),
+        numbers(f"lost = T(n) - {one}, ms", lambda row: row[1].t_comm_s, milliseconds),
+        numbers("lost / T(n)", lambda row: row[1].t_comm_fraction, percent),
+        numbers("of it communication, ms", lambda row: row[1].parts.exposed_communication, milliseconds),
+        numbers("communication / T(n)", lambda row: row[1].communication_fraction, percent),
+        numbers("Amdahl's f", lambda row: row[1].serial_fraction, serial_fraction_words),
+        numbers("1/f", lambda row: row[1].serial_fraction, _limit),
     ]
     return make_table("Overhead by world size", caption, columns, rows)
 
@@ -209,149 +214,110 @@ def _limit(f: Estimate) -> str:
     return f"{figures(1 / f.value)}x" if 0 < f.value <= 1 else NONE
 
 
-Cell = Callable[[Estimate], str]
-_OverheadColumn = Column[tuple[str, Waterfall]]  # of a setting
+Plotted = tuple[str, ShownSetting]  # a setting by its label
 
 
-@dataclass(frozen=True)
-class PlottedSetting:
-    """A setting over its numbers of devices: throughput in samples/s, and speed-up where it is known."""
+def plotted_settings(results: StudyResults, name: str = "") -> list[Plotted]:
+    """The settings that plots show, without workers that shared cores.
 
-    label: str
-    world_sizes: tuple[int, ...]
-    throughput: tuple[Estimate, ...]
-    speedup: tuple[Estimate | None, ...]  # over one device
-    main: int  # the number of devices at which settings are compared
-    device: str  # cpu, cuda
-
-    @property
-    def main_speedup(self) -> Estimate | None:
-        return self.speedup[self.world_sizes.index(self.main)]
-
-    @property
-    def ideal(self) -> tuple[float, ...]:
-        """The throughput, were each device as fast as one of the fewest."""
-        per_device = self.throughput[0].value / self.world_sizes[0]
-        return tuple(per_device * size for size in self.world_sizes)
-
-    @property
-    def is_slower(self) -> bool:
-        """Slower than one, with the whole interval."""
-        return self.main_speedup is not None and self.main_speedup.high < 1
-
-    @property
-    def is_faster(self) -> bool:
-        return self.main_speedup is not None and self.main_speedup.low > 1
-
-
-@dataclass(frozen=True)
-class ScalingPlot:
-    """Settings over the devices, and what is seen of them in a sentence."""
-
-    title: str
-    settings: tuple[PlottedSetting, ...]
-
-    @property
-    def world_sizes(self) -> tuple[int, ...]:
-        return tuple(sorted({size for each in self.settings for size in each.world_sizes}))
-
-
-def scaling_plot(results: StudyResults, name: str = "") -> ScalingPlot | None:
-    """The settings that were measured on several numbers of devices; None where there are none.
-
-    Without workers that shared cores. ``name``: the results', of several: the default's alone.
+    ``name``: the results', of several: the default's alone.
     """
-    drawable = [
-        each
-        for each in (results.settings[:1] if name else results.settings)
-        if len(each.points) > 1 and not each.main.config.oversubscribed
+    every = results.settings[:1] if name else results.settings
+    shown = [each for each in every if not each.main.config.oversubscribed]
+    labels = short_labels(results.study, [each.main.config for each in shown])
+    if name:
+        labels = [f"{name}, {devices_of(each.main.config)}" for each in shown]
+    able = [tuple(point for point in each.points if not point.config.oversubscribed) for each in shown]
+    return [
+        (words, replace(each, points=points)) for words, each, points in zip(labels, shown, able, strict=True)
     ]
-    if not drawable:
-        return None
-    labels = short_labels(results.study, [each.main.config for each in drawable])
-    settings = tuple(
-        _plotted(each, f"{name}, {devices_of(each.main.config)}" if name else words)
-        for each, words in zip(drawable, labels, strict=True)
-    )
-    return ScalingPlot(seen_words(settings), settings)
 
 
-def _plotted(setting: ShownSetting, words: str) -> PlottedSetting:
-    def over_one(scaling: Scaling) -> Estimate | None:
-        return scaling.speedup if scaling.baseline and scaling.baseline.world_size == 1 else None
-
-    points = [point for point in setting.points if not point.config.oversubscribed]
-    return PlottedSetting(
-        words,
-        tuple(point.world_size for point in points),
-        tuple(point.scaling.throughput_samples_per_s for point in points),
-        tuple(over_one(point.scaling) for point in points),
-        setting.main.world_size,
-        setting.main.config.device,
-    )
+def _over_one(point: SettingPoint) -> Estimate | None:
+    base = point.scaling.baseline
+    return point.scaling.speedup if base is not None and base.world_size == 1 else None
 
 
-def seen_words(settings: Sequence[PlottedSetting]) -> str:
+def _is_slower(setting: ShownSetting) -> bool:
+    """Slower than one device, with the whole interval."""
+    speedup = _over_one(setting.main)
+    return speedup is not None and speedup.high < 1
+
+
+def _is_faster(setting: ShownSetting) -> bool:
+    speedup = _over_one(setting.main)
+    return speedup is not None and speedup.low > 1
+
+
+def seen_words(settings: Sequence[Plotted]) -> str:
     """Where more devices are faster than one, and where slower."""
-    sizes = {each.main for each in settings}
-    many = devices_words(max(sizes), settings[0].device)
-    if len(sizes) > 1 or sizes == {1} or all(each.main_speedup is None for each in settings):
+    mains, speedups = [main.main for _, main in settings], [_over_one(each.main) for _, each in settings]
+    sizes = {each.world_size for each in mains}
+    if len(sizes) > 1 or sizes == {1} or not any(speedups):
         return "Throughput over the devices"
-    speedup = settings[0].main_speedup
-    if len(settings) == 1 and speedup is not None:
-        return f"{many} train {speedup.value:.2f} times as fast as one"
-    faster = _at("faster", [each for each in settings if each.is_faster], settings)
-    slower = _at("slower", [each for each in settings if each.is_slower], settings)
+    many = devices_of(mains[0].config)
+    if len(settings) == 1 and speedups[0] is not None:
+        return f"{many} train {speedups[0].value:.2f} times as fast as one"
+    faster = _at("faster", [words for words, each in settings if _is_faster(each)], len(settings))
+    slower = _at("slower", [words for words, each in settings if _is_slower(each)], len(settings))
     return f"{many} are {' and '.join([*faster, *slower]) or 'not shown to be faster than one'}"
 
 
-def _at(word: str, which: Sequence[PlottedSetting], settings: Sequence[PlottedSetting]) -> list[str]:
-    """That ``which`` of the settings are faster, or slower, than one device; nothing of none."""
-    where = f"at {' and '.join(each.label for each in which)}"
-    if len(which) == len(settings):
+def _at(word: str, which: Sequence[str], number: int) -> list[str]:
+    """That ``which`` of so many settings are faster, or slower, than one device; nothing of none."""
+    where = f"at {' and '.join(which)}"
+    if len(which) == number:
         where = "at every setting shown"
     elif len(which) > MOST_NAMED:
-        where = f"in {len(which)} of {len(settings)} settings"
+        where = f"in {len(which)} of {number} settings"
     return [f"{word} than one {where}"] if which else []
 
 
-def draw_scaling(plot: ScalingPlot) -> Figure:
-    """Bars where there are two numbers of devices, else lines."""
-    return _draw_bars(plot) if len(plot.world_sizes) <= 2 else _draw_curves(plot)
+def draw_scaling(settings: Sequence[Plotted]) -> Figure | None:
+    """Bars where there are two numbers of devices, else lines; None without several numbers of devices."""
+    drawable = [each for each in settings if len(each[1].points) > 1]
+    sizes = sorted({point.world_size for _, each in drawable for point in each.points})
+    if not drawable:
+        return None
+    return _draw_bars(drawable, sizes[-1]) if len(sizes) <= 2 else _draw_curves(drawable, sizes)
 
 
-def _draw_bars(plot: ScalingPlot) -> Figure:
+def _draw_bars(settings: Sequence[Plotted], most: int) -> Figure:
     """A row for each setting: the speed-up before its ideal, and the throughput of one device and of more."""
     from matplotlib.ticker import MaxNLocator
 
-    figure, (left, right) = make_figure(WIDTH_IN, 1.5 + 0.62 * len(plot.settings), columns=2)
-    for place, each in enumerate(plot.settings):
-        color = SLOWER if each.is_slower else COLORS[0] if each.is_faster else UNSURE
-        for index, (size, rate) in enumerate(zip(each.world_sizes, each.throughput, strict=True)):
-            at = place + 0.4 * (index - (len(each.world_sizes) - 1) / 2)
+    figure, (left, right) = make_figure(WIDTH_IN, 1.5 + 0.62 * len(settings), columns=2)
+    for place, (_, each) in enumerate(settings):
+        color = SLOWER if _is_slower(each) else COLORS[0] if _is_faster(each) else UNSURE
+        for index, point in enumerate(each.points):
+            at, rate = place + 0.4 * (index - (len(each.points) - 1) / 2), _rate(point)
             _draw_bar(right, at, rate, color if index else ONE_DEVICE, 0.36)
-            _write_after(right, at, rate.high, f"{size}")
-        speedup = each.main_speedup
+            _write_after(right, at, rate.high, f"{point.world_size}")
+        size, speedup = each.main.world_size, _over_one(each.main)
         if speedup is not None:
-            left.barh(place, each.main, height=0.6, color=IDEAL)
+            left.barh(place, size, height=0.6, color=IDEAL)
             _draw_bar(left, place, speedup, color, 0.6)
-            _write_after(left, place, max(each.main, speedup.high), f"{speedup.value:.2f}x", weight="bold")
-    rates = shown_ends(rate for each in plot.settings for rate in each.throughput)
-    ratios = shown_ends(each.main_speedup for each in plot.settings if each.main_speedup is not None)
-    for axes, highest in ((left, max([*plot.world_sizes, *ratios])), (right, max(rates))):
+            _write_after(left, place, max(size, speedup.high), f"{speedup.value:.2f}x", weight="bold")
+    rates = shown_ends(_rate(point) for _, each in settings for point in each.points)
+    ratios = shown_ends(filter(None, (_over_one(each.main) for _, each in settings)))
+    for axes, highest in ((left, max([most, *ratios])), (right, max(rates))):
         axes.set_xlim(0, highest * 1.25)
-        axes.set_ylim(len(plot.settings) - 0.4, -0.6)
+        axes.set_ylim(len(settings) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
         axes.grid(visible=False, axis="y")
         axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
-    left.set_yticks(range(len(plot.settings)), [label_lines(each.label, 24) for each in plot.settings])
+    left.set_yticks(range(len(settings)), [label_lines(words, 24) for words, _ in settings])
     left.axvline(1, color="black", linewidth=0.9)
     left.set_xlabel("speed-up over one device (pale: ideal)")
     right.set_yticks([])
     with_separators(right.xaxis)
     right.set_xlabel("throughput (samples/s), by devices")
-    write_title(figure, in_lines(plot.title, 80))
+    write_title(figure, in_lines(seen_words(settings), 80))
     return figure
+
+
+def _rate(point: SettingPoint) -> Estimate:
+    return point.scaling.throughput_samples_per_s
 
 
 def _draw_bar(axes: Axes, at: float, value: Estimate, color: str, height: float) -> None:
@@ -366,33 +332,37 @@ def _write_after(axes: Axes, at: float, end: float, words: str, weight: str = "n
                   fontsize=9, fontweight=weight)  # fmt: skip
 
 
-def _line(setting: PlottedSetting, values: Sequence[Estimate | None]) -> Line:
-    return make_line(setting.label, list(zip(setting.world_sizes, values, strict=True)))
-
-
-def _draw_curves(plot: ScalingPlot) -> Figure:
+def _draw_curves(settings: Sequence[Plotted], sizes: Sequence[int]) -> Figure:
     """Throughput and speed-up over the devices, side by side, with the ideal in grey."""
-    throughput = [_line(each, each.throughput) for each in plot.settings]
-    speedup = [_line(each, each.speedup) for each in plot.settings]
+
+    def lines(of: Callable[[SettingPoint], Estimate | None]) -> list[Line]:
+        return [
+            make_line(words, [(each.world_size, of(each)) for each in found.points])
+            for words, found in settings
+        ]
+
     figure, (left, right) = make_figure(9.0, 3.8, columns=2)
-    for each in plot.settings:
-        left.plot(each.world_sizes, each.ideal, color=GREY, linestyle=(0, (1, 2)), linewidth=1.0)
-    sizes = plot.world_sizes
-    right.plot(sizes, sizes, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
+    dotted: Any = {"color": GREY, "linestyle": (0, (1, 2)), "linewidth": 1.1}
+    fastest = 0.0
+    for _, each in settings:
+        measured = [point.world_size for point in each.points]
+        ideal = [_rate(each.points[0]).value * size / measured[0] for size in measured]
+        left.plot(measured, ideal, **dotted)
+        fastest = max(fastest, *ideal)
+    right.plot(sizes, sizes, **dotted)
     right.annotate("ideal", (sizes[-1], sizes[-1]), xytext=(-4, 2), textcoords="offset points",
                    ha="right", va="bottom", color=GREY, fontsize=9)  # fmt: skip
-    ideal = [rate for each in plot.settings for rate in each.ideal]
     with_separators(left.yaxis)
-    for axes, lines, highest, words in (
-        (left, throughput, max(ideal), "throughput (samples/s)"),
-        (right, speedup, sizes[-1], "speed-up over one device"),
+    for axes, shown, highest, words in (
+        (left, lines(_rate), fastest, "throughput (samples/s)"),
+        (right, lines(_over_one), sizes[-1], "speed-up over one device"),
     ):
-        draw_lines(axes, lines)
-        ends = shown_ends(point.estimate for line in lines for point in line.points)
+        draw_lines(axes, shown)
+        ends = shown_ends(point.estimate for line in shown for point in line.points)
         axes.set_ylim(0, 1.05 * max([highest, *ends]))
         log2_axis(axes, sizes)
         axes.set_xlabel("devices")
         axes.set_ylabel(words)
-    write_title(figure, in_lines(plot.title, 100))
+    write_title(figure, in_lines(seen_words(settings), 100))
     legend_below(figure, left)
     return figure

@@ -24,7 +24,7 @@ from raybench.report.plot import (
     make_line,
     write_title,
 )
-from raybench.report.table import NONE, Column, Heading, Table, empty_table, known, make_table
+from raybench.report.table import NONE, Column, Table, empty_table, known, make_table
 from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def training_table(named: Mapping[str, StudyResults]) -> Table:
     return Table(
         "One device and several",
         _caption(shown, len(columns) - len(shown)),
-        (Heading("metric", stays=True), *(Heading(each, right=True, stays=True) for each in headings)),
+        (Column("metric", stays=True), *(Column(each, right=True, stays=True) for each in headings)),
         tuple((metric, *cells) for metric, cells in rows.items() if _says_something(metric, cells)),
     )
 
@@ -294,39 +294,7 @@ def _to_target(group: TrainedGroup) -> str:
     return f"{figures(mean.value)}{of_all}"
 
 
-@dataclass(frozen=True)
-class TrainingPlot:
-    """Over the epochs test accuracy (0 to 1) and test loss: a line for each number of devices."""
-
-    title: str
-    panels: tuple[tuple[str, float, tuple[Line, ...]], ...]  # what, how it is scaled, the lines
-    target: float | None  # accuracy
-
-
 ACCURACY, LOSS = "test accuracy (%)", "test loss"
-
-
-def training_plot(results: StudyResults) -> TrainingPlot | None:
-    """What was trained, epoch by epoch; None where nothing was trained for two epochs."""
-    training = results.training
-    if training is None:
-        return None
-    groups = _in_order(training)[:MOST_CURVES]
-    values: tuple[tuple[str, float, Callable[[EpochMeans], Estimate | None]], ...] = (
-        (ACCURACY, 100.0, lambda means: means.test_accuracy),
-        (LOSS, 1.0, lambda means: means.test_loss),
-    )
-    panels = []
-    for name, scale, value in values:
-        every = [
-            make_line(named_group(group), [(float(means.epoch), value(means)) for means in group.epochs])
-            for group in groups
-        ]
-        lines = tuple(line for line in every if len(line.points) > 1)
-        if lines:
-            panels.append((name, scale, lines))
-    title, target = _seen_words(training), training.spec.target_accuracy
-    return TrainingPlot(title, tuple(panels), target) if panels else None
 
 
 def _seen_words(training: TrainingResults) -> str:
@@ -342,13 +310,31 @@ def _seen_words(training: TrainingResults) -> str:
     return f"{many} {' and '.join(said)}" if said else "Training, epoch by epoch"
 
 
-def draw_training(plot: TrainingPlot) -> Figure:
-    """The panels side by side."""
+def draw_training(results: StudyResults) -> Figure | None:
+    """Test accuracy and loss over the epochs, side by side, a line for each number of devices.
+
+    None where nothing was trained for two epochs.
+    """
     from matplotlib.ticker import MaxNLocator
 
-    width = max(3.4 * len(plot.panels), 5.0)
-    figure, axes = make_figure(width, 3.5, columns=len(plot.panels))
-    for panel, (name, scale, shown) in zip(axes, plot.panels, strict=True):
+    training = results.training
+    groups = _in_order(training)[:MOST_CURVES] if training else []
+
+    def lines(value: Callable[[EpochMeans], Estimate | None]) -> list[Line]:
+        every = (
+            make_line(named_group(group), [(float(means.epoch), value(means)) for means in group.epochs])
+            for group in groups
+        )
+        return [line for line in every if len(line.points) > 1]
+
+    accuracy, loss = lines(lambda means: means.test_accuracy), lines(lambda means: means.test_loss)
+    panels = [each for each in ((ACCURACY, 100.0, accuracy), (LOSS, 1.0, loss)) if each[2]]
+    if training is None or not panels:
+        return None
+    target = training.spec.target_accuracy
+    width = max(3.4 * len(panels), 5.0)
+    figure, axes = make_figure(width, 3.5, columns=len(panels))
+    for panel, (name, scale, shown) in zip(axes, panels, strict=True):
         draw_lines(panel, shown, scale)
         panel.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         panel.set_xlim(0.5, max(point.x for line in shown for point in line.points) + 0.5)
@@ -357,11 +343,12 @@ def draw_training(plot: TrainingPlot) -> Figure:
         if name == ACCURACY:  # the interval of a few seeds may reach beyond what an accuracy can be
             low, high = panel.get_ylim()
             panel.set_ylim(max(low, 0.0), min(high, 100.0))
-            if plot.target is not None:
-                panel.axhline(100 * plot.target, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
-    numbers = [point.estimate.n for line in plot.panels[0][2] for point in line.points]
+            if target is not None:
+                panel.axhline(100 * target, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
+    numbers = [point.estimate.n for line in panels[0][2] for point in line.points]
     seeds = f"mean, 95% interval from three seeds on, n = {number_words(numbers, 'seed')}"
-    target = f", dotted: the target of {plot.target:.1%}" if plot.target else ""
-    write_title(figure, f"{in_lines(plot.title, int(CHARACTERS_AN_INCH * width))}\n{seeds}{target}")
+    dotted = f", dotted: the target of {target:.1%}" if target else ""
+    title = in_lines(_seen_words(training), int(CHARACTERS_AN_INCH * width))
+    write_title(figure, f"{title}\n{seeds}{dotted}")
     legend_below(figure, axes[0])
     return figure

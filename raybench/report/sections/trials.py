@@ -11,7 +11,7 @@ from raybench.analysis.scaling import Scaling
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.report.format import interval, milliseconds, percent
-from raybench.report.table import Column, Table, devices, known, make_table
+from raybench.report.table import Column, Table, known, make_table, numbers
 
 LONGEST_REASON = 300  # characters
 
@@ -66,7 +66,7 @@ def every_trial_table(results: StudyResults) -> Table:
         Column("trial", lambda record: record.trial_id),
         Column("role", lambda record: record.request.role),
         Column("state", lambda record: record.state),
-        Column("devices", devices, right=True),
+        numbers("devices", lambda record: record.config.world_size),
         Column("setting", lambda record: results.label(record) + mark(record.config)),
         Column("step time, ms", of_own(lambda found: milliseconds(found.step_time_s)), right=True),
         Column("samples/s", of_own(lambda found: interval(found.throughput_samples_per_s)), right=True),
@@ -84,7 +84,7 @@ def failures_table(results: StudyResults) -> Table:
     """Trials without numbers, and why."""
     columns: list[Column[TrialRecord]] = [
         Column("trial", lambda record: record.trial_id),
-        Column("devices", devices, right=True),
+        numbers("devices", lambda record: record.config.world_size),
         Column("role", lambda record: record.request.role),
         Column("setting", results.label, stays=True),
         Column("state", lambda record: record.state),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from raybench.analysis.labels import short_labels
+from raybench.analysis.labels import devices_of
 from raybench.analysis.phases import PhaseRow
 from raybench.analysis.results import StudyResults
-from raybench.analysis.scaling import Scaling, one_device
+from raybench.analysis.scaling import one_device
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.waterfall import Waterfall
 from raybench.records.requests import Variant
@@ -23,7 +22,8 @@ from raybench.report.format import (
     times,
 )
 from raybench.report.plot import in_lines, label_lines, legend_below, make_figure, write_title
-from raybench.report.table import Column, Table, empty_table, known, make_table
+from raybench.report.sections.scaling import Plotted
+from raybench.report.table import Column, Table, empty_table, make_table, numbers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -76,9 +76,9 @@ def waterfall_table(results: StudyResults) -> Table:
     step_s = waterfall.step_time_s
     columns: list[Column[tuple[str, Estimate]]] = [
         Column("part", lambda row: row[0]),
-        Column("ms", lambda row: milliseconds(row[1]), right=True),
-        Column("share", lambda row: plain_share(row[1].value / step_s.value), right=True),
-        Column("n", lambda row: str(row[1].n), right=True),
+        numbers("ms", lambda row: row[1], milliseconds),
+        numbers("share", lambda row: row[1].value / step_s.value, plain_share),
+        numbers("n", lambda row: row[1].n),
     ]
     parts = [(PART_WORDS[name], part) for name, part in waterfall.parts.present().items()]
     beside = ("transfers alone", waterfall.replay_s), ("hidden by overlap", waterfall.hidden_communication_s)
@@ -111,11 +111,11 @@ def phases_table(results: StudyResults) -> Table:
     many = results.devices(phases.world_size)
     columns: list[Column[PhaseRow]] = [
         Column("phase", lambda row: row.name),
-        Column(f"one {results.device_word}, ms", lambda row: known(row.one_s, milliseconds), right=True),
-        Column(f"{many}, ms", lambda row: known(row.many_s, milliseconds), right=True),
-        Column("share of step", lambda row: known(row.share_of_step, plain_share), right=True),
-        Column("speed-up", lambda row: known(row.speedup, times), right=True),
-        Column("share of the gain", lambda row: known(row.share_of_gain, percent), right=True),
+        numbers(f"one {results.device_word}, ms", lambda row: row.one_s, milliseconds),
+        numbers(f"{many}, ms", lambda row: row.many_s, milliseconds),
+        numbers("share of step", lambda row: row.share_of_step, plain_share),
+        numbers("speed-up", lambda row: row.speedup, times),
+        numbers("share of the gain", lambda row: row.share_of_gain, percent),
     ]
     caption = (
         f"A step of {phases.samples:,.0f} samples on {many} ({results.headline_label}), and of "
@@ -124,20 +124,19 @@ def phases_table(results: StudyResults) -> Table:
     if phases.total.share_of_gain:
         caption += f" Gain: the time of {phases.world_size} steps on one, less that of a step on {many}."
     if results.epoch_samples and results.headline:
-        steps = results.epoch_samples / phases.samples
-        of_one = steps * phases.world_size
         several = results.scaling(results.headline)
         alone = one_device(results.headline, several) or several
-
-        def an_epoch(step_s: Estimate | None, steps: float, by: Scaling) -> str:
-            """A total is made of the mean step, not of the typical one."""
-            of_steps = steps * by.mean_step_s.value / by.step_time_s.value
-            return known(step_s, lambda s: interval(s.scaled(of_steps)))
-
-        one_an_epoch, an_epoch_of_all = f"one {results.device_word}, s an epoch", f"{many}, s an epoch"
+        # a total is made of the mean step, not of the typical one
+        steps = results.epoch_samples / phases.samples * several.mean_step_s.value / several.step_time_s.value
+        of_one = results.epoch_samples / phases.samples * phases.world_size
+        of_one *= alone.mean_step_s.value / alone.step_time_s.value
         columns += [
-            Column(one_an_epoch, lambda row: an_epoch(row.one_s, of_one, alone), right=True),
-            Column(an_epoch_of_all, lambda row: an_epoch(row.many_s, steps, several), right=True),
+            numbers(
+                f"one {results.device_word}, s an epoch",
+                lambda row: row.one_s and row.one_s.scaled(of_one),
+                interval,
+            ),
+            numbers(f"{many}, s an epoch", lambda row: row.many_s and row.many_s.scaled(steps), interval),
         ]
         caption += f" An epoch: {results.epoch_samples:,.0f} samples."
     rows = [*phases.rows, phases.total, phases.backward_with_synchronization]
@@ -155,80 +154,49 @@ PART_LOOKS = {  # colour and hatch: bars are read without colours too
 }
 
 
-@dataclass(frozen=True)
-class Bar:
-    """One setting's step in shares of it: what computing needs, what is certainly lost, the rest if any."""
+def shares_drawn(waterfall: Waterfall) -> dict[str, float]:
+    """A bar, in shares of its step: what computing needs, what is certainly lost, and the rest if any.
 
-    label: str
-    step_time_s: float
-    shares: tuple[tuple[str, float], ...]
-
-
-@dataclass(frozen=True)
-class WaterfallPlot:
-    """Steps of several settings, and what is seen in a sentence."""
-
-    title: str
-    bars: tuple[Bar, ...]
+    Parts that are not certainly above 0 are one: what is left, nothing where that is below 0.
+    """
+    sure = {
+        name: share.value
+        for name, share in shares_of_step(waterfall).items()
+        if name == PART_WORDS["ideal"] or (share.low > 0 and name != PART_WORDS["undivided"])
+    }
+    left = 1.0 - sum(sure.values())
+    return sure | {REST: left} if left > 0 else sure
 
 
-def waterfall_plot(results: StudyResults, name: str = "") -> WaterfallPlot | None:
-    """The steps of the settings shown; None on one device. ``name`` is the results', of several."""
-    shown = [
-        (each.main.config, each.waterfall)
-        for each in (results.settings[:1] if name else results.settings)
-        if each.waterfall is not None
-        and each.waterfall.world_size > 1
-        and not each.main.config.oversubscribed
-    ]
-    if not shown:
-        return None
-    labels = short_labels(results.study, [config for config, _ in shown])
-    bars = tuple(
-        Bar(
-            f"{name}, {results.devices(found.world_size)}" if name else words,
-            found.step_time_s.value,
-            tuple(_shares(found)),
-        )
-        for words, (_, found) in zip(labels, shown, strict=True)
-    )
-    sizes = {found.world_size for _, found in shown}
-    where = f"on {results.devices(*sizes)}" if len(sizes) == 1 else "on the most devices"
-    return WaterfallPlot(_seen_words(bars, where), bars)
-
-
-def _shares(waterfall: Waterfall) -> Iterator[tuple[str, float]]:
-    """Parts that are not certainly above 0 are one: what is left, nothing where that is below 0."""
-    left = 1.0
-    for name, share in shares_of_step(waterfall).items():
-        if name == PART_WORDS["ideal"] or (share.low > 0 and name != PART_WORDS["undivided"]):
-            yield name, share.value
-            left -= share.value
-    if left > 0:
-        yield REST, left
-
-
-def _seen_words(bars: Sequence[Bar], where: str) -> str:
+def seen_words(bars: Sequence[Mapping[str, float]], where: str) -> str:
     """What holds of every bar; of one alone its largest loss too."""
-    ideals = sorted(dict(bar.shares)[PART_WORDS["ideal"]] for bar in bars)
+    ideals = sorted(shares[PART_WORDS["ideal"]] for shares in bars)
     ends = " to ".join(dict.fromkeys(f"{share:.0%}" for share in (ideals[0], ideals[-1])))
     if ideals[0] > WHOLE:
         return f"Computing takes the whole step {where}"
     words = f"Computing takes {ends} of a step {where}"
-    lost = {name: share for name, share in bars[0].shares if name not in (PART_WORDS["ideal"], REST)}
+    lost = {name: share for name, share in bars[0].items() if name not in (PART_WORDS["ideal"], REST)}
     if len(bars) > 1 or not lost:
         return f"{words}, the rest is lost"
     most = max(lost, key=lambda name: lost[name])
     return f"{words}, {most} {lost[most]:.0%}"
 
 
-def draw_waterfall(plot: WaterfallPlot) -> Figure:
-    """A bar for each setting, in shares of its step."""
-    figure, (axes,) = make_figure(7.5, 2.1 + 0.45 * max(len(plot.bars), 2))
-    seen = dict[str, None]()
-    for row, bar in enumerate(plot.bars):
+def draw_waterfall(settings: Sequence[Plotted]) -> Figure | None:
+    """A bar for each setting on several devices, in shares of its step; None without one."""
+    found = [
+        (words, each.waterfall, devices_of(each.main.config))
+        for words, each in settings
+        if each.waterfall is not None and each.waterfall.world_size > 1
+    ]
+    if not found:
+        return None
+    figure, (axes,) = make_figure(7.5, 2.1 + 0.45 * max(len(found), 2))
+    bars = [shares_drawn(waterfall) for _, waterfall, _ in found]
+    seen = set[str]()
+    for row, shares in enumerate(bars):
         left = 0.0
-        for name, share in bar.shares:
+        for name, share in shares.items():
             color, hatch = PART_LOOKS[name]
             axes.barh(
                 row, 100 * share, left=100 * left, height=0.62, color=color, hatch=hatch,
@@ -239,18 +207,22 @@ def draw_waterfall(plot: WaterfallPlot) -> Figure:
                     100 * (left + share / 2), row, f"{share:.0%}", ha="center", va="center", fontsize=9,
                     bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0, "alpha": 0.85},
                 )  # fmt: skip
-            seen[name] = None
+            seen.add(name)
             left += share
-    labels = [f"{label_lines(bar.label, 30)}\n{duration_words(bar.step_time_s)}" for bar in plot.bars]
+    labels = [
+        f"{label_lines(words, 30)}\n{duration_words(each.step_time_s.value)}" for words, each, _ in found
+    ]
     axes.set_yticks(range(len(labels)), labels)
     axes.invert_yaxis()
     axes.grid(visible=False)
     axes.tick_params(axis="y", length=0)
     axes.axvline(100, color="#444444", linewidth=0.8)
-    furthest = max(1.0, *(sum(share for _, share in bar.shares) for bar in plot.bars))
+    furthest = max(1.0, *(sum(shares.values()) for shares in bars))
     axes.set_xlim(0, 100 * furthest + (2 if furthest > 1 else 0))
     beyond = "; beyond 100: another part was measured below 0" if furthest > 1.005 else ""
     axes.set_xlabel(f"share of the step (%){beyond}")
-    write_title(figure, in_lines(plot.title, 80))
+    sizes = dict.fromkeys(many for _, _, many in found)
+    where = f"on {next(iter(sizes))}" if len(sizes) == 1 else "on the most devices"
+    write_title(figure, in_lines(seen_words(bars, where), 80))
     legend_below(figure, axes)
     return figure

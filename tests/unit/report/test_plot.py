@@ -10,8 +10,8 @@ from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import Estimate
 from raybench.report.plot import Line, Point, draw_lines, legend_below, make_figure, to_png, write_title
-from raybench.report.sections.scaling import draw_scaling, scaling_plot
-from raybench.report.sections.waterfall import draw_waterfall, waterfall_plot
+from raybench.report.sections.scaling import draw_scaling, plotted_settings
+from raybench.report.sections.waterfall import draw_waterfall
 from raybench.spec import Setting
 from tests.support.planted import StepCosts
 from tests.unit.studies import measured, study
@@ -24,20 +24,16 @@ def test_nothing_to_draw_is_none() -> None:
     empty = analyse(spec, [])
     one = analyse(spec, [measured(StepCosts(plain_s=0.01), world_size=1, setting=Setting(strategy="single"))])
     for results in (empty, one):
-        assert scaling_plot(results) is None
-        assert waterfall_plot(results) is None
+        assert draw_scaling(plotted_settings(results)) is None
+        assert draw_waterfall(plotted_settings(results)) is None
 
 
 @pytest.mark.parametrize("which", ["results", "wide"])
 def test_nothing_is_clipped(which: str, request: pytest.FixtureRequest) -> None:
-    results = request.getfixturevalue(which)
-    pairs = (
-        (scaling_plot(results), draw_scaling),
-        (waterfall_plot(results), draw_waterfall),
-    )
-    for value, draw in pairs:
-        assert value is not None
-        figure = draw(value)  # type: ignore[operator]
+    settings = plotted_settings(request.getfixturevalue(which))
+    for draw in (draw_scaling, draw_waterfall):
+        figure = draw(settings)
+        assert figure is not None
         assert to_png(figure).startswith(b"\x89PNG")
         tight, whole = figure.get_tightbbox(), figure.bbox_inches
         assert tight.x0 >= -0.02
@@ -48,12 +44,16 @@ def test_nothing_is_clipped(which: str, request: pytest.FixtureRequest) -> None:
 
 def test_an_interval_wider_than_all_values_leaves_the_picture(results: StudyResults) -> None:
     """A few rounds on a machine that others use: one of 4 rounds gave 25% [0, 31035]."""
-    plot = scaling_plot(results)
-    assert plot is not None
-    first, *others = plot.settings
-    highest = max(each.value for setting in plot.settings for each in setting.throughput)
-    wild = replace(first, throughput=(first.throughput[0], Estimate(highest, 1e-9, 1e5 * highest, 4)))
-    _, axes = draw_scaling(replace(plot, settings=(wild, *others))).axes
+    (words, first), *others = plotted_settings(results)
+    rates = [
+        point.scaling.throughput_samples_per_s.value for each in results.settings for point in each.points
+    ]
+    highest, (one, many) = max(rates), first.points
+    rate = Estimate(highest, 1e-9, 1e5 * highest, 4)
+    wild = replace(many, scaling=replace(many.scaling, throughput_samples_per_s=rate))
+    figure = draw_scaling([(words, replace(first, points=(one, wild))), *others])
+    assert figure is not None
+    _, axes = figure.axes
     assert axes.get_xlim()[1] <= 5 * highest
     assert len(axes.get_xticks()) < 20
     assert to_png(axes.figure).startswith(b"\x89PNG")

@@ -13,7 +13,7 @@ from raybench.analysis.results import StudyResults
 from raybench.records.measured_csv import read_measured_csv
 from raybench.report.document import make_sections
 from raybench.report.render import markdown_code, markdown_text, summary_csv, tex_escape, to_markdown, to_tex
-from raybench.report.table import Heading, Table
+from raybench.report.table import Column, Table
 from tests.unit.studies import grid, study
 
 CONTRACT = [
@@ -87,13 +87,13 @@ CONTRACT = [
 
 
 def test_markdown_escapes_what_would_break_a_row() -> None:
-    table = Table("", "", (Heading("a"), Heading("b", right=True)), (("x|y", "two\nlines"),))
+    table = Table("", "", (Column("a"), Column("b", right=True)), (("x|y", "two\nlines"),))
     assert to_markdown(table) == "| a | b |\n| :--- | ---: |\n| x\\|y | two lines |\n"
-    assert to_markdown(Table("", "", (Heading("a"),), ())) == ""
+    assert to_markdown(Table("", "", (Column("a"),), ())) == ""
 
 
 def test_what_is_in_a_cell_is_no_html() -> None:
-    table = Table("", "", (Heading("reason"),), (("<img src=x onerror=alert(1)> & 1 < 2",),))
+    table = Table("", "", (Column("reason"),), (("<img src=x onerror=alert(1)> & 1 < 2",),))
     assert "| &lt;img src=x onerror=alert(1)&gt; &amp; 1 &lt; 2 |" in to_markdown(table)
 
 

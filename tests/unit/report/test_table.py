@@ -7,11 +7,11 @@ from raybench.report.format import percent
 from raybench.report.table import (
     NONE,
     Column,
-    Heading,
     Table,
     empty_table,
     known,
     make_table,
+    numbers,
     without_constant,
 )
 
@@ -21,9 +21,9 @@ def test_a_column_brings_its_heading_and_its_cells() -> None:
         Column("number", str, right=True),
         Column("twice", lambda number: str(2 * number)),
     ]
-    headings = (Heading("number", right=True), Heading("twice"))
-    assert make_table("a", "b", columns, [1, 2]) == Table("a", "b", headings, (("1", "2"), ("2", "4")))
-    assert make_table("a", "b", columns[1:], [1]) == Table("a", "b", headings[1:], (("2",),))
+    rows = (("1", "2"), ("2", "4"))
+    assert make_table("a", "b", columns, [1, 2]) == Table("a", "b", tuple(columns), rows)
+    assert make_table("a", "b", columns[1:], [1]) == Table("a", "b", tuple(columns[1:]), (("2",),))
     assert empty_table("a").rows == ()
 
 
@@ -31,10 +31,12 @@ def test_what_is_not_known_has_no_number() -> None:
     assert known(Estimate(0.5, 0.4, 0.6, 9), percent) == "50% [40, 60]"
     assert known(None, percent) == NONE
     assert known(None, percent, "") == ""
+    column: Column[float | None] = numbers("devices", lambda row: row, "{:g}".format)
+    assert (column.right, column.cell(2.0), column.cell(None)) == (True, "2", NONE)
 
 
 def test_columns_that_never_vary_are_said_once() -> None:
-    columns = tuple(map(Heading, ("devices", "setting", "n", "cost")))
+    columns = tuple(map(Column, ("devices", "setting", "n", "cost")))
     table = Table("T", "Means.", columns, (("1", "a", "10", "–"), ("2", "a", "10", "–")))
     found = without_constant(table)  # one column alone would be no table
     assert [column.heading for column in found.columns] == ["devices", "setting", "n"]
@@ -47,7 +49,7 @@ def test_columns_that_never_vary_are_said_once() -> None:
 
 
 def test_a_table_of_one_row_has_no_empty_columns_and_keeps_the_others() -> None:
-    columns = tuple(map(Heading, ("devices", "setting", "cost", "why")))
+    columns = tuple(map(Column, ("devices", "setting", "cost", "why")))
     found = without_constant(Table("T", "Means.", columns, (("2", "a", "–", ""),)))
     assert [column.heading for column in found.columns] == ["devices", "setting"]
     assert found.rows == (("2", "a"),)
@@ -67,6 +69,6 @@ def test_a_column_that_stays_is_in_its_row_though_it_never_varies() -> None:
 
 
 def test_a_column_left_out_is_said_with_its_unit_behind_the_value() -> None:
-    headings = tuple(Heading(each) for each in ("setting", "sizes, MiB", "ms"))
+    headings = tuple(Column(each) for each in ("setting", "sizes, MiB", "ms"))
     table = Table("Buckets", "Sizes.", headings, (("a", "1.41", "2"), ("b", "1.41", "3")))
     assert without_constant(table).caption == "Sizes. In every row: sizes = 1.41 MiB."

@@ -13,7 +13,7 @@ from raybench.analysis.results import StudyResults
 from raybench.report.answer import answer_of
 from raybench.report.comparison import write_comparison
 from raybench.report.document import make_sections
-from raybench.report.sections.training import epochs_table, training_plot, training_table
+from raybench.report.sections.training import draw_training, epochs_table, training_table
 from raybench.report.table import NONE
 from tests.support.planted import FakeLearning
 from tests.unit.studies import MACHINE, cured_study, grid, study, trained_study
@@ -80,10 +80,10 @@ def test_tables_and_plots_hold_every_group():
     results = analyse(plan.study, records)
     assert list(columns_of(results)) == ["1 device", "2 devices, ddp", "4 devices, ddp"]
     assert len(epochs_table(results).rows) == 12
-    plot = training_plot(results)
-    assert plot is not None
-    for _, _, lines in plot.panels:
-        assert [line.label for line in lines] == ["1 device", "2 devices, ddp", "4 devices, ddp"]
+    figure = draw_training(results)
+    assert figure is not None
+    for axes in figure.axes:
+        assert axes.get_legend_handles_labels()[1] == ["1 device", "2 devices, ddp", "4 devices, ddp"]
     assert "training" in {plot.name for plot in make_sections(results)["training"].plots}
 
 
@@ -93,7 +93,7 @@ def test_without_training_there_is_no_section():
     assert results.training is None
     assert not training_table({"": results}).rows
     assert not epochs_table(results).rows
-    assert training_plot(results) is None
+    assert draw_training(results) is None
 
 
 def test_a_cure_stands_beside_the_default_in_tables_plots_and_answer():
