@@ -7,9 +7,7 @@ import math
 import os
 import platform
 import socket
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, wait
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -20,7 +18,7 @@ import psutil
 
 from raybench.errors import ClusterBusyError, GroupLostError, Interrupted, NoRoomError, RequestError
 from raybench.launch import signals
-from raybench.launch.liveness import RayAlive, end_callers
+from raybench.launch.liveness import RayAlive, await_end, end_callers, in_thread
 from raybench.launch.nodes import LONGEST_ERROR, Node, alive_nodes, free_nodes, on_each_node
 from raybench.launch.runtime_env import runtime_environment
 from raybench.machine import gpus, host, network
@@ -69,7 +67,6 @@ def await_head(address: str, limit_s: float = ANSWERS_S) -> None:
 LOOK_AGAIN_S = 1.0  # for nodes that come late
 GIVEN_BACK_S = 5.0  # Ray takes a moment to give back the places of workers that are gone
 GIVEN_BACK_LOOK_S = 0.2
-ANSWER_LOOK_S = 0.25
 KILLED_S = 5.0  # the kernel takes a moment to free the memory of large processes
 # Workers as important as a program started by hand, and nobody to watch for nodes that are taken away:
 # each process of Ray's takes nearly a hundredth of a core, from the workers where no core is spare; so of
@@ -301,7 +298,7 @@ class Cluster:
         try:
             with signals.hangup_ignored():
                 start = partial(ray.init, **common, **self._where())
-                starting = _in_thread("raybench-ray", start, lives_on=True)
+                starting = in_thread("raybench-ray", start, lives_on=True)
                 if self.is_local:
                     with suppress(ImportError):  # which the first group tells
                         import ray.train.torch  # what it needs first: Ray's processes start meanwhile
@@ -422,33 +419,13 @@ def _refuse_unsupported() -> None:
         raise RequestError(why)
 
 
-def _in_thread(name: str, call: Callable[[], Answer], *, lives_on: bool = False) -> Future[Answer]:
-    """Call outside the main thread, where Ray would put a handler of SIGTERM that exits half-way.
-
-    ``lives_on``: the kernel ends Ray's processes with the thread that started them.
-    """
-    result: Future[Answer] = Future()
-
-    def run() -> None:
-        try:
-            result.set_result(call())
-        except BaseException as error:
-            result.set_exception(error)
-        if lives_on:
-            threading.Event().wait()
-
-    threading.Thread(target=run, daemon=True, name=name).start()
-    return result
-
-
 def _answer_of(ask: Callable[[], list[Node]]) -> list[Node]:
     """What the GCS answers. A call of Ray's waits a minute for one that is silent, then ends the process.
 
     So it waits in another thread, and this one for whatever ends the run.
     """
-    answer = _in_thread("raybench-gcs", ask)
-    while not wait([answer], timeout=ANSWER_LOOK_S).done:
-        signals.check()
+    answer = in_thread("raybench-gcs", ask)
+    await_end(answer)
     return answer.result()
 
 

@@ -3,17 +3,53 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import socket
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, wait
+from typing import Any, TypeVar
 
 import psutil
 
 from raybench.launch import signals
 
 DEATH_NOTICE_S = 15.0  # Ray needs 1 to 3 s to see a death
+LOOK_S = 0.25  # whether something has ended, and whether a signal waits
+
+Answer = TypeVar("Answer")
+
+
+def in_thread(name: str, call: Callable[[], Answer], *, lives_on: bool = False) -> Future[Answer]:
+    """Call outside the main thread, where Ray would put a handler of SIGTERM that exits half-way.
+
+    ``lives_on``: the kernel ends Ray's processes with the thread that started them.
+    """
+    result: Future[Answer] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(call())
+        except BaseException as error:
+            result.set_exception(error)
+        if lives_on:
+            threading.Event().wait()
+
+    threading.Thread(target=run, daemon=True, name=name).start()
+    return result
+
+
+def await_end(call: Future[Any], limit_s: float = math.inf) -> None:
+    """Wait until a call has ended, no longer than ``limit_s``.
+
+    Raises ``Interrupted``: Ray's core leaves 12 s after its raylet.
+    """
+    until = time.monotonic() + limit_s
+    while not call.done() and (left_s := until - time.monotonic()) > 0:
+        signals.check()
+        wait([call], timeout=min(left_s, LOOK_S))
 
 
 def is_there(pid: int) -> bool:

@@ -27,11 +27,11 @@ from raybench.errors import GroupLostError
 from raybench.launch import signals as interrupt
 from raybench.launch import worker_group
 from raybench.launch.cluster import NAME, Cluster
-from raybench.launch.liveness import DEATH_NOTICE_S
+from raybench.launch.liveness import DEATH_NOTICE_S, LOOK_S
 from raybench.launch.mailbox import new_mailbox
 from raybench.launch.nodes import alive_nodes
 from raybench.launch.runtime_env import import_path
-from raybench.launch.worker_group import DRIVER_GRACE_S, KILL_S, POLL_S, START_TIMEOUT_S, WorkerGroup
+from raybench.launch.worker_group import DRIVER_GRACE_S, KILL_S, START_TIMEOUT_S, WorkerGroup
 from raybench.machine.host import WorkerNeeds
 from raybench.records.messages import GroupInfo, Lost, Message, OnProgress, Outcome, Progress, Started, Task
 from raybench.records.record import State, TrialRecord
@@ -180,7 +180,7 @@ class TuneRunner:
         try:
             while (ended := self._ended(trial)) is None:
                 interrupt.check()
-                self._hear(POLL_S)
+                self._hear(LOOK_S)
         except ray.exceptions.RayError as error:
             interrupt.check()  # where Ray itself has died nothing more is asked of it
             # the mailbox is gone, as after Ray's memory monitor took it: the trial cannot tell its outcome
@@ -252,7 +252,7 @@ class TuneRunner:
         """End the trial's processes; one that starts yet ends for want of a mailbox."""
         if self._trial is not None:
             with suppress(ray.exceptions.RayError):
-                while self._hear(POLL_S):
+                while self._hear(LOOK_S):
                     pass
             self._trial.kill()
         ray.kill(self.mailbox)

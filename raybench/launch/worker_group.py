@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from ipaddress import ip_address
 from pathlib import Path
@@ -17,7 +17,7 @@ import ray
 from raybench.analysis.labels import task_words
 from raybench.errors import GroupLostError
 from raybench.launch import signals as interrupt
-from raybench.launch.liveness import DEATH_NOTICE_S, is_there
+from raybench.launch.liveness import DEATH_NOTICE_S, LOOK_S, await_end, in_thread, is_there
 from raybench.launch.mailbox import PostedTrial, new_mailbox
 from raybench.launch.runtime_env import import_path, own_code_path
 from raybench.machine.host import WorkerNeeds
@@ -95,7 +95,6 @@ def _line(error: BaseException) -> str:
 
 
 NODE_LABEL = "ray.io/node-id"  # which Ray gives every node
-POLL_S = 0.25
 START_TIMEOUT_S = 180.0  # from an empty machine to workers that answer
 DRIVER_GRACE_S = 5.0  # after the workers' own deadline
 OTHERS_FAIL_S = 0.5
@@ -128,7 +127,6 @@ class WorkerGroup:
         self._number, self._num_tasks = number, 0
         self._name = f"{name}-group-{number}"  # in Ray's dashboard
         self._info: GroupInfo | None = None
-        self._error: BaseException | None = None
         self._pids: list[int] = []  # of the workers on this node
         self._nodes = nodes
         self._posted: tuple[PostedTrial, Task, float]  # of the trial under way, and when it was posted
@@ -136,8 +134,7 @@ class WorkerGroup:
         self._waiting: Any = None
         trainer = self._trainer(world_size, environment)
         interrupt.check()  # a trainer's imports take seconds; its start ends this process where Ray has died
-        self._thread = threading.Thread(target=self._fit, args=(trainer,), daemon=True, name="raybench-fit")
-        self._thread.start()
+        self._fit: Future[object] = in_thread("raybench-fit", trainer.fit)
 
     @property
     def info(self) -> GroupInfo:
@@ -148,7 +145,12 @@ class WorkerGroup:
     @property
     def alive(self) -> bool:
         """Whether the run goes on."""
-        return self._thread.is_alive()
+        return not self._fit.done()
+
+    @property
+    def _error(self) -> BaseException | None:
+        """With which the run has ended."""
+        return None if self.alive else self._fit.exception()
 
     def await_ready(self, still_fits: Callable[[], bool] = lambda: True) -> GroupInfo:
         """Wait for the workers. Raises ``GroupLostError`` where they do not answer, or fit no more."""
@@ -161,7 +163,6 @@ class WorkerGroup:
                 self._pids = [member.pid for member in self._info.members if member.node == here]
                 return self._info
         interrupt.check()
-        self._thread.join(DEATH_NOTICE_S if not self.alive else 0)
         late = monotonic() >= deadline
         silent = f"no worker answered in {START_TIMEOUT_S:g} s" if late else "a node is gone"
         why = reason(self._error) if self._error else silent
@@ -224,23 +225,16 @@ class WorkerGroup:
         """
         if self.alive and not at_once:
             self._mailbox.end.remote()
-            self._await_end(STOP_S)
+            await_end(self._fit, STOP_S)
         if self.alive:
             self._kill_workers()
-            self._await_end(STOP_S)
+            await_end(self._fit, STOP_S)
         gone_by = monotonic() + STOP_S
         while any(map(is_there, self._pids)) and monotonic() < gone_by:
             interrupt.check()
             sleep(0.05)  # Ray may call their cores free while they still run
         interrupt.check()
         ray.kill(self._mailbox)
-
-    def _await_end(self, limit_s: float) -> None:
-        """Wait for the end of the run. Raises ``Interrupted``: Ray's core leaves 12 s after its raylet."""
-        until = monotonic() + limit_s
-        while self.alive and (left := until - monotonic()) > 0:
-            interrupt.check()
-            self._thread.join(min(left, POLL_S))
 
     def _message(self, deadline: float) -> Message | None:
         """The next message; None when the deadline has passed or the run is over."""
@@ -250,7 +244,7 @@ class WorkerGroup:
             interrupt.check()
             left = deadline - monotonic()
             # also when it is late: this process may have been stopped, and the mailbox has the outcome
-            ready, _ = ray.wait([self._waiting], timeout=POLL_S)
+            ready, _ = ray.wait([self._waiting], timeout=LOOK_S)
             if ready:
                 waiting, self._waiting = self._waiting, None
                 try:
@@ -266,7 +260,7 @@ class WorkerGroup:
         """How the trial ends after ``seconds`` without an outcome, and why."""
         if seconds >= timeout_s:
             return "timeout", f"not done after {timeout_s:g} s"
-        self._await_end(DEATH_NOTICE_S)
+        await_end(self._fit, DEATH_NOTICE_S)
         if self._error is None:
             return "crashed", "the worker group ended on its own"
         state: State = "oom" if ran_out_of_memory(self._error) else "crashed"
@@ -279,14 +273,11 @@ class WorkerGroup:
         ever: it asks the dashboard whether the driver lives.
         """
         if self._kill_workers():
-            self._thread.join(STOP_S)
+            wait([self._fit], STOP_S)
 
     def _kill_workers(self) -> bool:
         """Whether Ray did so in time: a call may wait for the head of the cluster far beyond its limit."""
-        killing = threading.Thread(target=self._kill_each_worker, daemon=True, name="raybench-kill")
-        killing.start()
-        killing.join(KILL_S)
-        return not killing.is_alive()
+        return bool(wait([in_thread("raybench-kill", self._kill_each_worker)], KILL_S).done)
 
     def _kill_each_worker(self) -> None:
         try:
@@ -295,12 +286,6 @@ class WorkerGroup:
             workers = {}
         for worker in workers.values():
             ray.kill(worker)
-
-    def _fit(self, trainer: TorchTrainer) -> None:
-        try:
-            trainer.fit()
-        except BaseException as error:
-            self._error = error
 
     def _trainer(self, world_size: int, environment: dict[str, str]) -> TorchTrainer:
         # on a local cluster imported by now, while Ray's processes started

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from concurrent.futures import Future
 
 import pytest
 
 from raybench.commands.measuring import ending
 from raybench.errors import Interrupted, RayDiedError, StoreError
 from raybench.launch import signals
-from raybench.launch.liveness import CALLS_RAY, end_callers
-from raybench.launch.worker_group import WorkerGroup
+from raybench.launch.liveness import CALLS_RAY, await_end, end_callers
 from tests.support.planted import FakeRunner
 
 
@@ -106,20 +105,10 @@ def test_a_second_interrupt_does_not_wait_for_that() -> None:
     assert runner.how == "closedabandoned"
 
 
-@pytest.fixture
-def group() -> Iterator[WorkerGroup]:
-    """One whose run does not end."""
-    running, group = threading.Event(), WorkerGroup.__new__(WorkerGroup)
-    group._thread = threading.Thread(target=running.wait, daemon=True)
-    group._thread.start()
-    yield group
-    running.set()
-
-
-def test_the_end_of_a_group_is_not_waited_for(group: WorkerGroup) -> None:
+def test_the_end_of_a_group_is_not_waited_for() -> None:
     signals.end("Ray's raylet died")
     with pytest.raises(RayDiedError):
-        group._await_end(3600.0)
+        await_end(Future(), 3600.0)
 
 
 def test_threads_that_call_ray_end_before_their_next_call() -> None:
