@@ -20,6 +20,7 @@ from raybench.analysis.training import TrainedRun
 from raybench.commands.console import is_read, say
 from raybench.commands.notes import stage_words
 from raybench.driver.sweep import place_words
+from raybench.errors import Interrupted
 from raybench.launch import metrics
 from raybench.launch import signals as interrupt
 from raybench.launch.metrics import Metric, RayMetrics
@@ -82,7 +83,7 @@ class Display:
     def progress(self, progress: Progress) -> None:
         """The trial's phase; a study that nobody follows any more is asked to end, as by a signal."""
         if not is_read(self.console.file):
-            interrupt.ask(NOT_READ)
+            interrupt.ask(Interrupted(NOT_READ))
         phase = f"{progress.phase} {progress.detail}".strip()
         if phase != self._phase:
             self._phase, self._since = phase, monotonic()

@@ -92,7 +92,7 @@ class WorkerGroupRunner:
             try:
                 self._stop_group(at_once=outcome.ends_group)
             except Interrupted as ended:
-                signals.put_back(ended)  # once the trial is recorded
+                signals.ask(ended)  # once the trial is recorded
         return outcome
 
     def _stays_profiled(self, request: TrialRequest) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import psutil
 
+from raybench.errors import RayDiedError
 from raybench.launch import signals
 
 DEATH_NOTICE_S = 15.0  # Ray needs 1 to 3 s to see a death
@@ -112,7 +113,7 @@ class RayAlive:
         with self._telling:
             if not over.is_set():
                 over.set()
-                signals.end(reason)
+                signals.ask(RayDiedError(reason))
                 end_callers()
 
     def _start(self, watch: Callable[..., None], *arguments: object) -> None:

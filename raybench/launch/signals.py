@@ -7,8 +7,8 @@ Ray's core takes SIGTERM for its own handler (abseil's), which calls ours and se
 process 3 s later: in the middle of a report, that is. So ours are put back once Ray has started, and an alarm
 that was set before that is called off.
 
-What ends a run in the same way, at the same places, are ``ask``, where nobody reads what it says any more,
-and ``end``: other threads may find that it cannot go on.
+``ask`` ends a run in the same way, at the same places: where nobody reads what it says any more, and where
+other threads find that it cannot go on.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def held(*, second_raises: bool = False) -> Iterator[None]:
 def check() -> None:
     """Raise ``Interrupted`` if a signal waits: for places inside ``held`` where it is safe to stop.
 
-    Also where this process has asked for it, by ``ask`` or ``end``.
+    Also where this process has asked for it, by ``ask``.
     """
     global _waiting, _asked
     if _waiting is not None:
@@ -122,12 +122,6 @@ def check() -> None:
         raise asked
 
 
-def put_back(interrupted: Interrupted) -> None:
-    """The next ``check`` raises it again: for what must be kept first."""
-    global _asked
-    _asked = _asked or interrupted
-
-
 def check_death() -> None:
     """Raise ``RayDiedError`` where Ray has died; a signal still waits."""
     global _asked
@@ -136,13 +130,8 @@ def check_death() -> None:
         raise died
 
 
-def ask(reason: str) -> None:
-    """From any thread: the next ``check`` raises ``Interrupted`` with this reason."""
+def ask(end: Interrupted) -> None:
+    """From any thread: the next ``check`` raises it; of several the death of Ray, else the first."""
     global _asked
-    _asked = _asked or Interrupted(reason)
-
-
-def end(reason: str) -> None:
-    """From any thread: the next ``check`` raises ``RayDiedError`` with this reason."""
-    global _asked
-    _asked = RayDiedError(reason)
+    if _asked is None or isinstance(end, RayDiedError):
+        _asked = end

@@ -28,7 +28,7 @@ class Ended(FakeRunner):
 
 def test_an_error_that_the_death_brought_is_the_death() -> None:
     def run() -> None:
-        signals.end("Ray's raylet died")
+        signals.ask(RayDiedError("Ray's raylet died"))
         raise RuntimeError("the actor is unavailable")
 
     runner = Ended()
@@ -49,7 +49,7 @@ def test_an_error_of_a_ray_that_lives_is_that_error() -> None:
 
 def test_a_full_disk_is_told_though_an_interrupt_waits() -> None:
     def run() -> None:
-        signals.ask("nobody reads this output any more")
+        signals.ask(Interrupted("nobody reads this output any more"))
         raise StoreError("out: the disk is full")
 
     runner = Ended()
@@ -106,7 +106,7 @@ def test_a_second_interrupt_does_not_wait_for_that() -> None:
 
 
 def test_the_end_of_a_group_is_not_waited_for() -> None:
-    signals.end("Ray's raylet died")
+    signals.ask(RayDiedError("Ray's raylet died"))
     with pytest.raises(RayDiedError):
         await_end(Future(), 3600.0)
 

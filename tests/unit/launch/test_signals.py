@@ -123,8 +123,8 @@ def test_under_nohup_a_hangup_changes_nothing():
 
 
 def test_a_run_asks_for_its_own_end_once():
-    interrupt.ask("nobody reads")
-    interrupt.ask("still nobody")
+    interrupt.ask(Interrupted("nobody reads"))
+    interrupt.ask(Interrupted("still nobody"))
     with pytest.raises(Interrupted, match="nobody reads"):
         interrupt.check()
     interrupt.check()
