@@ -22,7 +22,13 @@ def examine_cluster(cluster: Cluster) -> list[Check]:
     """
     cluster.connect()
     nodes, idle = cluster.working_nodes(A_CORE), cluster.idle_nodes(A_CORE)
-    found = [Check("nodes", "ok", _nodes_words(nodes))] if nodes else [_no_node()]
+    if nodes:
+        cores, gpus = sum(node.cpus for node in nodes), sum(node.gpus for node in nodes)
+        words = f"{len(nodes)} with {cores:g} cores and {gpus:g} GPUs for Ray: {', '.join(map(str, nodes))}"
+        found = [Check("nodes", "ok", words)]
+    else:
+        mend = "ray start --address HOST:PORT --num-cpus N"
+        found = [Check("nodes", "missing", "none has a core for a worker", mend)]
     if idle:
         names = ", ".join(map(str, idle))
         found.append(Check("nodes", "ok", f"no cores for workers, not examined: {names}"))
@@ -34,28 +40,17 @@ def examine_cluster(cluster: Cluster) -> list[Check]:
     return found
 
 
-def _no_node() -> Check:
-    return Check(
-        "nodes", "missing", "none has a core for a worker", "ray start --address HOST:PORT --num-cpus N"
-    )
-
-
-def _nodes_words(nodes: Sequence[Node]) -> str:
-    cores, gpus = sum(node.cpus for node in nodes), sum(node.gpus for node in nodes)
-    return f"{len(nodes)} with {cores:g} cores and {gpus:g} GPUs for Ray: {', '.join(map(str, nodes))}"
-
-
 def _merged(answers: Sequence[Answered[list[Check]]]) -> Iterator[Check]:
     """Each thing found once, with the nodes where it was found, unless that is on all of them."""
     where: dict[Check, list[Node]] = {}
     for answer in answers:
         for check in dict.fromkeys(answer.value or [_silent(answer)]):
             where.setdefault(check, []).append(answer.node)
-    order = {name: place for place, name in enumerate(dict.fromkeys(check.name for check in where))}
-    for check in sorted(where, key=lambda check: order[check.name]):
+    names = [check.name for check in where]
+    for check in sorted(where, key=lambda check: names.index(check.name)):
         nodes = where[check]
-        names = "" if len(nodes) == len(answers) > 1 else f"{', '.join(node.hostname for node in nodes)}: "
-        yield replace(check, found=f"{names}{check.found}")
+        on = "" if len(nodes) == len(answers) > 1 else f"{', '.join(node.hostname for node in nodes)}: "
+        yield replace(check, found=f"{on}{check.found}")
 
 
 def _silent(answer: Answered[list[Check]]) -> Check:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from functools import partial
 from typing import Any, TypeVar
 
 import psutil
@@ -79,12 +80,12 @@ class RayAlive:
         self._over = threading.Event()
         for child in psutil.Process().children():
             if (name := _name(child)) in NEEDED:
-                self._start(self._await_death, name, child.pid, self._over)
+                in_thread("raybench-ray-alive", partial(self._await_death, name, child.pid, self._over))
 
     def watch_head(self, address: str) -> None:
         """``address``: HOST:PORT of the GCS of the cluster that was joined."""
         self._over = threading.Event()
-        self._start(self._await_silence, address, self._over)
+        in_thread("raybench-ray-alive", partial(self._await_silence, address, self._over))
 
     def stop(self) -> None:
         """Before the cluster is ended. May be called twice."""
@@ -115,9 +116,6 @@ class RayAlive:
                 over.set()
                 signals.ask(RayDiedError(reason))
                 end_callers()
-
-    def _start(self, watch: Callable[..., None], *arguments: object) -> None:
-        threading.Thread(target=watch, args=arguments, daemon=True, name="raybench-ray-alive").start()
 
 
 def end_callers() -> None:

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from types import FrameType
 
 from raybench.errors import Interrupted, RayDiedError
 
+Handler = Callable[[int, FrameType | None], None] | signal.Handlers
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _held = 0
@@ -44,22 +45,24 @@ def _in_main_thread() -> bool:
 
 
 @contextmanager
-def raising() -> Iterator[None]:
-    """Inside, a signal raises ``Interrupted``; afterwards the earlier handlers are back.
-
-    A hangup that is ignored stays so: that is how ``nohup`` lets a command outlive its terminal. Outside of
-    the main thread, where Python takes no handlers, signals stay as they are.
-    """
-    if not _in_main_thread():
-        yield
-        return
-    ignored = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else set()
-    before = {number: signal.signal(number, _on_signal) for number in SIGNALS if number not in ignored}
+def _handled(handlers: Mapping[int, Handler]) -> Iterator[None]:
+    """Inside, signals have these handlers; outside of the main thread Python takes none."""
+    before = {number: signal.signal(number, handlers[number]) for number in handlers if _in_main_thread()}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def raising() -> AbstractContextManager[None]:
+    """Inside, a signal raises ``Interrupted``; afterwards the earlier handlers are back.
+
+    A hangup that is ignored stays so: that is how ``nohup`` lets a command outlive its terminal. Outside of
+    the main thread signals stay as they are.
+    """
+    is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return _handled({each: _on_signal for each in SIGNALS if each != signal.SIGHUP or not is_ignored})
 
 
 def take_back() -> None:
@@ -73,20 +76,12 @@ def take_back() -> None:
                 signal.signal(number, _on_signal)
 
 
-@contextmanager
-def hangup_ignored() -> Iterator[None]:
+def hangup_ignored() -> AbstractContextManager[None]:
     """What is started inside outlives its terminal: a hangup reaches every process that belongs to it.
 
     So Ray lives until this process has ended it in order. Only in the main thread; elsewhere it does nothing.
     """
-    if not _in_main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGHUP, before)
+    return _handled({signal.SIGHUP: signal.SIG_IGN})
 
 
 @contextmanager
