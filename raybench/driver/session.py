@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import InitVar, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -41,7 +42,6 @@ class Ledger:
     plan: Plan  # what "max" stands for is in it once that is found
     store: Store
     retry: frozenset[State] = frozenset()  # trials that ended so are measured again, once in a run
-    cut: set[str] = field(default_factory=set)  # ids of trials that the time budget ended
     _measured: set[str] = field(default_factory=set)  # ids, in this run
 
     def __post_init__(self) -> None:
@@ -90,7 +90,6 @@ class Ledger:
     def add(self, record: TrialRecord, step_times: Sequence[BlockStepTimes]) -> None:
         """Keep a record."""
         self._measured.add(record.trial_id)
-        self.cut.discard(record.trial_id)
         self.store.append(record, step_times)
         self._buckets.learn(record)
 
@@ -166,8 +165,7 @@ class Session:
     @property
     def notes(self) -> list[Note]:
         """What there is to say, each once, but for what was left out."""
-        said = [each for each in self._all_said if each.kind is not NoteKind.NOT_REACHED]
-        return [each for place, each in enumerate(said) if each not in said[:place]]
+        return list(dict.fromkeys(each for each in self._all_said if each.kind is not NoteKind.NOT_REACHED))
 
     @property
     def not_reached(self) -> list[Note]:
@@ -185,8 +183,8 @@ class Session:
     def measure(self, request: StudyRequest, *, done: int, total: int | None) -> TrialRecord:
         """Measure an open trial; its record.
 
-        That of a trial which the time budget has ended is not on disk, but in ``ledger.cut``. ``done`` of
-        ``total`` trials of the stage came before it. Raises ``Interrupted``, ``GroupLostError`` when no
+        A trial which the time budget has ended stays open: its record is not on disk. ``done`` of ``total``
+        trials of the stage came before it. Raises ``Interrupted``, ``GroupLostError`` when no
         worker group starts, ``NoRoomError`` where none fits, ``RequestError`` for what cannot be placed or
         written, ``AllFailError`` where the default has crashed wherever it was tried.
         """
@@ -194,12 +192,9 @@ class Session:
         signals.check()
         left_s = self.forecast.left_s(self._stage, request, trials=total - done) if total else None
         self.watcher.trial(request, done=done, total=total, left_s=left_s)
-
-        def on_progress(progress: Progress) -> None:
-            self.watcher.progress(request, progress)
-
-        expected_s = self.forecast.cost_of(request)
-        outcome, started_at, was_cut = self.groups.run(request, on_progress, expected_s=expected_s)
+        outcome, started_at, was_cut = self.groups.run(
+            request, partial(self.watcher.progress, request), expected_s=self.forecast.cost_of(request)
+        )
         if outcome.group:  # 0: no group served it
             outcome = replace(outcome, group=self._groups_before + outcome.group)
         record = outcome.to_record(request, study=self.ledger.study.name, started_at=started_at)
@@ -229,7 +224,6 @@ class Session:
         """
         reason = f"the time budget was spent: ended after {record.wall_time_s:.0f} s, --resume asks it again"
         shown = record.model_copy(update={"state": "timeout", "reason": reason})
-        self.ledger.cut.add(record.trial_id)
         self.watcher.trial_done(shown, None)
         return shown
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from contextlib import suppress
 
 from raybench.analysis.findings.diagnose import diagnose_study
 from raybench.analysis.findings.verifications import Proposal, is_paired, proposals, test_of
@@ -26,10 +27,8 @@ def run_study(session: Session) -> None:
     Raises ``Interrupted``, ``RequestError`` for what cannot be placed or written, ``GroupLostError`` when no
     worker group starts.
     """
-    try:
+    with suppress(AllFailError):  # the session has noted it
         _stages(session)
-    except AllFailError:  # the session has noted it
-        pass
 
 
 def _stages(session: Session) -> None:
@@ -123,7 +122,7 @@ def search(session: Session) -> None:
         # requested from the plan, of what is tried again too: time-outs may be longer now
         request = plan.search(suggestion).model_copy(update={"measure": in_time[1].measure})
         record = session.measure(request, done=done, total=trials)
-        if record.trial_id in ledger.cut:  # as one that was interrupted: what comes of it is not known
+        if ledger.is_open(request):  # as one that was interrupted: what comes of it is not known
             break
         optimizer.tell(record)
         del again[:1]
@@ -208,7 +207,7 @@ def verify(session: Session) -> None:
         if in_time is not None:
             with session.leaving_out_what_has_no_room():
                 session.measure(in_time[1], done=done, total=len(asked))
-        if in_time is None or request.trial_id in session.ledger.cut:
+        if session.ledger.is_open(request):
             late += 1  # a later one may be cheaper: no own processes, or smaller
     if late:
         session.note(NoteKind.NOT_REACHED, number=late, total=len(asked))
