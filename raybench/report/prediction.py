@@ -550,7 +550,7 @@ def draw_required(more: MoreDevices | None) -> Figure | None:
         name = more.devices(each.world_size)
         axes.plot(rates, shares, color=color, linestyle=dashes, linewidth=1.6, label=name)
         needed = each.bus_bytes_per_s
-        if needed and each.target:
+        if needed:
             value, low, high = (end / GIGA for end in (needed.value, needed.low, min(needed.high, x[-1])))
             ends = [[value - low], [max(high - value, 0.0)]]
             axes.errorbar(value, 100 * each.target, xerr=ends, color=color, marker="o", capsize=3)

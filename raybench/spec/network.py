@@ -83,9 +83,9 @@ class Network(Model):
         return tuple(self._line(each, world_size, nodes, w, towards) for each in self.algorithms)
 
     def _line(self, algorithm: Algorithm, n: int, m: int, w: int, towards: float) -> Line:
-        near_s, far_s = (_at(each, towards) for each in (self.local_latency_s, self.latency_s))
-        near = 1 / _at(self.local_bytes_per_s, towards) if self.local_bytes_per_s else 0.0
-        far = self.oversubscription / _at(self.bytes_per_s, towards) if m > 1 and self.bytes_per_s else 0.0
+        near_s, far_s = (within(each, towards) for each in (self.local_latency_s, self.latency_s))
+        near = 1 / within(self.local_bytes_per_s, towards) if self.local_bytes_per_s else 0.0
+        far = self.oversubscription / within(self.bytes_per_s, towards) if m > 1 and self.bytes_per_s else 0.0
         if algorithm == "hierarchical":
             steps_s = 2 * (w - 1) * near_s + 2 * (m - 1) * far_s
             return steps_s, 2 * (w - 1) / w * near + 2 * (m - 1) / m * far
@@ -145,7 +145,7 @@ NVLINKS: dict[str, tuple[Range, str]] = {
 def links_needed(bytes_per_s: float, preset: str) -> int:
     """Links of a kind that carry so much together, each with what is between its worst and its best."""
     kind, bits = PRESETS[preset]
-    return math.ceil(bytes_per_s / (_at(kind.share, 0.5) * bits / 8))
+    return math.ceil(bytes_per_s / (within(kind.share, 0.5) * bits / 8))
 
 
 _TEXT = re.compile(r"(?P<devices>\d+)x(?:(?P<links>\d+)x)?(?P<link>[^x]+)", re.ASCII)
@@ -204,7 +204,7 @@ FORM = "a network such as 8x400Gbit/s, 8xinfiniband-400 or 8x8xinfiniband-400, o
 NetworkOrName = Annotated[Network, BeforeValidator(_of_text)]
 
 
-def _at(ends: Range, towards: float) -> float:
+def within(ends: Range, towards: float) -> float:
     """Between the worst (0) and the best (1), on a logarithmic scale."""
     worst, best = ends
     return float(worst ** (1 - towards) * best**towards)

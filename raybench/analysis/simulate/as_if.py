@@ -34,7 +34,7 @@ from raybench.analysis.stats.statistics import CONFIDENCE, NORMAL_95, Estimate, 
 from raybench.analysis.units import as_if_unit, baseline_unit, level_unit
 from raybench.records.record import TrialRecord
 from raybench.records.requests import AsIf
-from raybench.spec.network import Line, Network, links_needed
+from raybench.spec.network import Line, Network, links_needed, within
 
 OF_CEILING = 0.95  # what is required of the efficiency over a free network: all of it no bandwidth brings
 CURVE_POINTS, RATES = 25, 32
@@ -52,10 +52,14 @@ class Requirement:
 
     world_size: int
     ceiling: Estimate  # efficiency over a free network: the slowest device alone
-    target: float | None  # OF_CEILING of it; None: communication leaves nothing to require
-    bus_bytes_per_s: Estimate | None  # that reaches it, of all links of a node; None: none does, or any
-    curve: tuple[tuple[float, float], ...]  # bus bandwidth in bytes/s, and efficiency; around what is needed
+    bus_bytes_per_s: Estimate | None = None  # of all links of a node, for the target; None: none does, or any
+    curve: tuple[tuple[float, float], ...] = ()  # bus bandwidth in bytes/s, and efficiency; around that
     links: tuple[tuple[str, int], ...] = ()  # presets, and how many of each a node needs
+
+    @property
+    def target(self) -> float:
+        """The efficiency that a network should leave."""
+        return OF_CEILING * self.ceiling.value
 
 
 @dataclass(frozen=True)
@@ -194,9 +198,9 @@ class _Seen:
     def simulated(self, asked: AsIf) -> Expected:
         """The step over a network, by its schedule, after the wait for the slowest."""
         over, waits = self._over_network(asked), self.waits_s(asked.world_size)
-        waited_s = _between(*waits, 0.5)
+        waited_s = within(waits, 0.5)
         step_s = self._network_step_s(self._models[0], asked)
-        late = np.log([(step_s + _between(*waits, each)) / (step_s + waited_s) for each in RANGE])
+        late = np.log([(step_s + within(waits, each)) / (step_s + waited_s) for each in RANGE])
         random = np.random.default_rng(SEED)
         drawn = _drawn(over)
         drawn["stragglers"] = late[random.choice(len(RANGE), NUM_DRAWS, p=WEIGHTS)]
@@ -270,13 +274,13 @@ class _Seen:
         # a free network is no slower than the one here, whatever noise says of the steps without transfers
         over_base: list[Weights] = [{self._base: 1.0, slowest: -1.0}, {self._base: 1.0, real: -1.0}]
         local_s, base_s = self._pool.time(slowest).value, self._pool.time(self._base).value
-        shares = np.array([local_s / (local_s + _between(*waits, each)) for each in RANGE])
+        shares = np.array([local_s / (local_s + within(waits, each)) for each in RANGE])
         random = np.random.default_rng(SEED)
         free = np.exp(self._pool.draws(over_base).max(axis=1))
         free = free * shares[random.choice(len(RANGE), NUM_DRAWS, p=WEIGHTS)]
         best = max(self._pool.contrasts(over_base), key=lambda each: each.mean)
         ceiling = _estimate(best.ratio(shares[MIDDLE]), np.log(free) - math.log(shares[MIDDLE]) - best.mean)
-        target = OF_CEILING * ceiling.value
+        free_network = Requirement(world_size, ceiling)
         factor = bus_factor("all_reduce", world_size)
 
         free_s = [self._step_s(((0.0, 0.0),), model) for model in self._models]
@@ -288,9 +292,9 @@ class _Seen:
         def efficiency(log_rate: float) -> float:
             return 1 / (1 / ceiling.value + exposed_s(log_rate, 0) / base_s)
 
-        log_rate = crossing(lambda tried: efficiency(tried) - target, *LOG_RATES)
+        log_rate = crossing(lambda tried: efficiency(tried) - free_network.target, *LOG_RATES)
         if log_rate in LOG_RATES:
-            return Requirement(world_size, ceiling, None, None, ())
+            return free_network
         rates = np.linspace(*LOG_RATES, RATES)
         allowed = base_s / free * (1 / OF_CEILING - 1)  # each draw has its own ceiling
         found, which = np.empty(NUM_DRAWS), random.choice(len(self._models), NUM_DRAWS)
@@ -304,7 +308,7 @@ class _Seen:
         curve_points = tuple((math.exp(each), efficiency(each)) for each in around)
         presets = LINKS[self._config.device]
         links = tuple((each, links_needed(value, each)) for each in presets)
-        return Requirement(world_size, ceiling, target, bandwidth, curve_points, links)
+        return Requirement(world_size, ceiling, bandwidth, curve_points, links)
 
     def _point(
         self, asked: AsIf, how: How, step_s: float, unit: Unit, drawn: Mapping[Input, Array]
@@ -344,7 +348,7 @@ class _Seen:
             if latency == bandwidth == RANGE[MIDDLE]:
                 return asked.lines
             return [
-                (_between(worst[0], best[0], latency), _between(worst[1], best[1], bandwidth))
+                (within((worst[0], best[0]), latency), within((worst[1], best[1]), bandwidth))
                 for worst, best in zip(slow, fast, strict=True)
             ]
 
@@ -375,11 +379,6 @@ class _Seen:
 ENDS = (1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2
 
 
-def _between(worst: float, best: float, towards: float) -> float:
-    """On a logarithmic scale."""
-    return float(worst ** (1 - towards) * best**towards)
-
-
 def _drawn(over: Array) -> dict[Input, Array]:
     """Draws of a model and of a network, of which ``over`` has what they do to the logarithm of a step.
 
@@ -398,18 +397,6 @@ def _drawn(over: Array) -> dict[Input, Array]:
 
 
 def _estimate(own: Estimate, logs: Array) -> Estimate:
-    """``own`` with the interval of draws of its logarithm, less that of its value.
-
-    In another run it is as much wider as its own is there.
-    """
+    """``own`` with the interval of draws of its logarithm, less that of its value."""
     low, high = np.exp(np.quantile(logs, ENDS)).tolist()
-    low, high = own.value * min(low, 1.0), own.value * max(high, 1.0)
-    again = None
-    if own.again is not None:
-        more = own.again_log_half_width**2 - own.log_half_width**2
-        down, up = (
-            math.exp(math.hypot(math.log(each / own.value), math.sqrt(max(more, 0.0))))
-            for each in (low, high)
-        )
-        again = own.value / down, own.value * up
-    return replace(own, low=low, high=high, again=again)
+    return replace(own, low=own.value * min(low, 1.0), high=own.value * max(high, 1.0), again=None)
