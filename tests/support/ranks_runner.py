@@ -27,7 +27,8 @@ import torch.distributed as dist
 from raybench.errors import GroupLostError
 from raybench.launch import signals as interrupt
 from raybench.launch.group_runner import WorkerGroupRunner
-from raybench.launch.worker_group import POLL_S, WorkerGroup
+from raybench.launch.liveness import LOOK_S
+from raybench.launch.worker_group import WorkerGroup
 from raybench.machine.network import loopback_interface
 from raybench.records.messages import GroupInfo, Member, Message, Ready, Task
 from raybench.records.record import State
@@ -125,7 +126,7 @@ class RanksGroup(WorkerGroup):
             interrupt.check()
             left = deadline - monotonic()
             sentinels = [process.sentinel for process in self._processes]
-            ready = wait([*self._ends, *sentinels], timeout=max(0.0, min(POLL_S, left)))
+            ready = wait([*self._ends, *sentinels], timeout=max(0.0, min(LOOK_S, left)))
             for end in (each for each in self._ends if each in ready):
                 try:
                     message: Message = end.recv()

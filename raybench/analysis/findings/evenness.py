@@ -392,8 +392,6 @@ def unfused_optimizer(case: Case) -> Finding | None:
         return None
     # the phase has more in it than the update, as clipping
     saved = took.scaled(min(1 - fused_s / own_s, (own_s - fused_s) / took.value))
-    values, fix = (
-        {"optimizer_s": took.value, "fused_s": took.value - saved.value},
-        {"optimizer_kernels": "fused"},
-    )
+    values = {"optimizer_s": took.value, "fused_s": took.value - saved.value}
+    fix = {"optimizer_kernels": "fused"}
     return case.part(FindingName.UNFUSED_OPTIMIZER, saved, "saved", values, fix=fix)
