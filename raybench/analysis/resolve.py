@@ -134,9 +134,10 @@ class Facts:
         None where neither says.
         """
         trained = (sum(record.training.epochs[-1].samples) for record in self.records if record.training)
-        stepped = (record.steps.epoch_samples for record in self.records if record.steps)
+        stepped = (record.steps.epoch_samples or 0 for record in self.records if record.steps)
+        of_all = max(stepped, default=0) or None  # a script may give each rank a data set of its own, a part
         asked: int | None = getattr(self.study.workload, "samples", None)
-        return next((count for count in (*trained, *stepped, asked) if count is not None), None)
+        return next((count for count in (*trained, of_all, asked) if count is not None), None)
 
     # --- the best
 

@@ -103,11 +103,13 @@ def of_script(options: ScalingOptions) -> ScalingOptions:
         raise RequestError("--verify: two settings in the same rounds, which a script cannot have")
     is_module = options.script is None
     script = str(named[0]) if is_module else str(real_path(home_path(named[0])))
-    workload: dict[str, Any] = {"script": script, "is_module": is_module, "args": options.args or ""}
-    if options.samples_per_step is not None:
-        workload["samples_per_step"] = options.samples_per_step
+    fields = ("script", script), ("is_module", is_module), ("args", options.args)
+    workload = dict((*fields, ("samples_per_step", options.samples_per_step)))
+    workload = {name: value for name, value in workload.items() if value is not None}
     made: list[tuple[str, Any]] = [("workload", workload)]
-    if options.study is None:
+    if options.resume and options.study is None:  # of the study that goes on
+        made = [(f"workload.{name}", value) for name, value in workload.items()]
+    elif options.study is None:
         name = _NOT_IN_A_NAME.sub("-", Path(script).stem if not is_module else script).strip("-._")
         made.append(("name", name or "script"))
     return replace(options, overrides=(*made, *options.overrides))

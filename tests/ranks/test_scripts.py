@@ -24,7 +24,8 @@ ASKED = {
         setting=Setting(batch_size=8, bucket_cap_mb="1e-05/5e-05"),  # 10 and 52 bytes
         script={"ddp_knobs": ["bucket_cap_mb"]},
     ),
-    "short epochs": request("planted.py", "--bs {batch_size} --epoch 20 --base-ms 5"),
+    "short epochs": request("planted.py", "--bs {batch_size} --epoch 20 --base-ms 5 --compiled-step"),
+    "without loader": request("planted.py", "--bs {batch_size} --no-loader --accumulation 3 --base-ms 5"),
     "without ddp": request("planted.py", "--by-hand --base-ms 5"),
     "sharded": request("sharded.py", ""),
     "unused": request("planted.py", "--unused --base-ms 5"),
@@ -49,6 +50,7 @@ def test_samples_are_what_the_loaders_gave(of_scripts: dict[str, Outcome]) -> No
     assert accumulated.samples_per_step == 2 * 3 * 8
     assert accumulated.epoch_samples == 100_000 * 8 * 3
     assert complete(of_scripts["samples"]).samples_per_step == 16.0
+    assert complete(of_scripts["without loader"]).samples_per_step == 2 * 3 * 8
     short = complete(of_scripts["short epochs"])  # steps of 8, 8 and 4 on each rank
     assert short.samples_per_step == pytest.approx(2 * 20 / 3, rel=0.05)
     assert short.global_batch_size == 16

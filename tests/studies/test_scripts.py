@@ -60,9 +60,10 @@ def test_knobs_reach_the_script_and_a_study_goes_on(tmp_path: Path) -> None:
     assert any(row["exposed_communication_s"] for row in found.values())
     assert all(float(row["step_time_s"]) >= float(batch) / 1e3 for (batch, _), row in found.items())
     number = len(read_records(tmp_path))
-    again = ForkedCommand("scaling", "--resume", "--output", "out", folder=tmp_path)
-    assert again.wait() == 0, again.output
-    assert len(read_records(tmp_path)) == number
+    for typed in ((), script[:3]):
+        again = ForkedCommand("scaling", *typed, "--resume", "--output", "out", folder=tmp_path)
+        assert again.wait() == 0, again.output
+        assert len(read_records(tmp_path)) == number
 
 
 def test_a_global_batch_is_recognised_as_strong_scaling(tmp_path: Path) -> None:

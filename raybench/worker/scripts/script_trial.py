@@ -319,9 +319,10 @@ class ScriptTrial:
             return float(script.samples_per_step * size), script.samples_per_step * size
         counted, batch = [each.samples_per_step for each in about], config.batch_size
         is_asked = "batch_size" in script.placeholders
-        if not all(counted):
-            if is_asked:
-                return float(config.global_batch_size), config.global_batch_size
+        if not any(counted):  # one rank may read for all
+            if is_asked:  # with as many micro-batches as there are backward passes
+                in_all = batch * sum(max(1, each.passes) for each in about)
+                return float(in_all), in_all
             raise InvalidTrialError(
                 "samples of a step: neither torch's DataLoaders nor {batch_size} in --args tell them; "
                 "--samples-per-step does, for one device"

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from statistics import median, median_high, mode
+from statistics import fmean, median, median_high
 from time import perf_counter
 from typing import Any, Literal
 
@@ -39,7 +39,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
-from torch.utils.data.dataloader import _BaseDataLoaderIter
+from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
 
 from raybench.errors import InvalidTrialError
 from raybench.records.results import Phase
@@ -61,6 +61,8 @@ _NO_FILE = re.compile(r"no such file|not found|download", re.IGNORECASE)  # torc
 TAKES_OVER = 3  # steps of another optimizer without one of the clock's: those of a GAN take turns
 ASKED = "_raybench_asked"  # of a loader's iterator: samples of the batches that it will give
 ScriptVariant = Literal["plain", "ddp", "local"]
+# Of each data set, by its identity and length (0: unknown): batches and samples that were drawn in a step.
+Drawn = dict[tuple[int, int], tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ class About:
     finds_unused: bool  # parameters, by an all-reduce of DDP's own in every step
     samples_per_step: float  # that its DataLoaders gave, in the mean; 0: none of torch's
     full_step: int  # samples of the usual step, which an epoch's last one may fall short of
+    passes: int  # backward ones of a step
     epoch_samples: int | None
     num_parameters: int
     overridden: Mapping[str, str]  # arguments of DDP that the study's knobs have replaced, as they were
@@ -157,7 +160,8 @@ class _Switch:
 
 def _average(ddp: DistributedDataParallel) -> Any:
     """What DDP does without a hook; NCCL divides on the way, as DDP does when it fills its buckets."""
-    return _averaging if dist.get_backend(ddp.process_group) == "nccl" else allreduce_hook
+    on_gpus = next(ddp.parameters()).is_cuda  # the backend has no name where each kind of device has its own
+    return _averaging if on_gpus and dist.get_backend(ddp.process_group) != "gloo" else allreduce_hook
 
 
 def _averaging(group, bucket):  # type: ignore[no-untyped-def]  # DDP refuses annotations kept as strings
@@ -203,17 +207,22 @@ class Stopwatch:
         self._switches: list[_Switch] = []
         self._has_own_hook = weakref.WeakSet[DistributedDataParallel]()  # from its constructor
         self._overridden: dict[str, str] = {}
-        self._drawn, self._data_set = 0, 0  # samples since the last step, and of the data set that gave them
-        self._samples: list[tuple[int, int]] = []  # both, of each step
+        self._drawn = Drawn()  # since the last step
+        self._steps: list[Drawn] = []
+        self._passes, self._is_passing = 0, False  # backward, since the last step
+        self._step_passes: list[int] = []
         self._prefetched = 0  # batches, by the loader processes
         self._skips_steps = False
         self._is_over = False
 
     def install(self) -> None:
         """Set all hooks, for the life of this process."""
-        register_optimizer_step_pre_hook(self._before_step)
-        register_optimizer_step_post_hook(self._after_step)
+        # a step that is compiled calls them too, uncompiled
+        uncompiled: Any = torch.compiler.disable
+        register_optimizer_step_pre_hook(uncompiled(self._before_step))
+        register_optimizer_step_post_hook(uncompiled(self._after_step))
         self._watch_loaders()
+        self._watch_passes()
         self._watch_ddp()
         self._watch_scaler()
         for module in (torch.multiprocessing, sys.modules["torch.multiprocessing.spawn"]):
@@ -250,8 +259,9 @@ class Stopwatch:
             raise InvalidTrialError(OWN_RANKS)
         if self._is_over:
             raise Enough
-        self._samples.append((self._drawn, self._data_set))
-        self._drawn, self._phase = 0, "other"
+        self._steps.append(self._drawn)
+        self._step_passes.append(self._passes)
+        self._drawn, self._passes, self._phase = Drawn(), 0, "other"
         if self._block is None or self._block.end_step(self._mark()):
             began = perf_counter()
             try:
@@ -288,8 +298,9 @@ class Stopwatch:
             asked = vars(loader).get(ASKED)
             number = asked.popleft() if asked else _length(batch)
             if torch.is_grad_enabled():  # else it is of an evaluation
-                self._drawn += number
-                self._data_set = _number_of(loader)
+                data_set = id(loader._dataset), _number_of(loader)
+                batches, samples = self._drawn.get(data_set, (0, 0))
+                self._drawn[data_set] = batches + 1, samples + number
                 self._prefetched = loader._num_workers * getattr(loader, "_prefetch_factor", 0)
             return batch
 
@@ -297,12 +308,35 @@ class Stopwatch:
         def counted(loader: _BaseDataLoaderIter) -> Any:
             """Samples are what the loader asks its data set for, whatever a batch looks like."""
             indices = take_indices(loader)  # type: ignore[no-untyped-call]
-            if loader._auto_collation and isinstance(indices, Sized):
+            # one that streams is asked for a whole batch at its end too
+            if (
+                loader._dataset_kind == _DatasetKind.Map
+                and loader._auto_collation
+                and isinstance(indices, Sized)
+            ):
                 vars(loader).setdefault(ASKED, deque()).append(len(indices))
             return indices
 
         _BaseDataLoaderIter.__next__ = timed  # type: ignore[assignment, method-assign]
         _BaseDataLoaderIter._next_index = counted  # type: ignore[method-assign]
+
+    def _watch_passes(self) -> None:
+        """Backward passes: as many as a step has micro-batches."""
+        backward = torch.autograd.backward
+
+        @functools.wraps(backward)
+        def counted(*args: Any, **kwargs: Any) -> None:
+            # one within another, or in another thread, is that of activations that are computed again
+            is_whole = not self._is_passing and threading.get_ident() == self._thread
+            self._is_passing |= is_whole
+            try:
+                backward(*args, **kwargs)
+            finally:
+                if is_whole:
+                    self._is_passing = False
+                    self._passes += 1
+
+        torch.autograd.backward = counted
 
     def _watch_ddp(self) -> None:
         torchs: Any = DistributedDataParallel
@@ -413,11 +447,10 @@ class Stopwatch:
         )
 
     def _about(self) -> About:
-        samples = self._samples
         modules = [each.ddp for each in self._switches if each.ddp is not None]
         assert self._clock is not None
         trained = [each for group in self._clock.param_groups for each in group["params"]]
-        samples_per_step, full_step = _of_a_step([drawn for drawn, _ in samples])
+        samples_per_step, full_step, epoch_samples = _of_a_step(self._steps)
         gpu = self._gpu
         return About(
             world_size=dist.get_world_size() if dist.is_initialized() else None,
@@ -425,7 +458,8 @@ class Stopwatch:
             finds_unused=any(ddp.find_unused_parameters for ddp in modules),
             samples_per_step=samples_per_step,
             full_step=full_step,
-            epoch_samples=mode(data_set for _, data_set in samples) or None,
+            passes=median_high(self._step_passes),
+            epoch_samples=epoch_samples or None,
             num_parameters=sum(each.numel() for each in trained),
             overridden=dict(self._overridden),
             gradient_bytes=sum(gradient_bytes(ddp, self._launch.compression) or 0 for ddp in modules) or None,
@@ -439,6 +473,8 @@ class Stopwatch:
             return "its DDP registers a hook of its own in its constructor"
         if self._skips_steps:
             return "an enabled GradScaler would leave out steps on one rank alone"
+        if isinstance(self._clock, torch.optim.LBFGS):
+            return "LBFGS would make other passes on each rank"
         return None if modules else "its model is in no DistributedDataParallel"
 
 
@@ -450,20 +486,20 @@ def _num_collectives() -> int:
     return sum(int(group._get_sequence_number_for_group()) for group in groups)
 
 
-def _of_a_step(drawn: Sequence[int]) -> tuple[float, int]:
-    """Samples of the mean step and of a full one, by what was drawn in each.
+def _of_a_step(steps: Sequence[Drawn]) -> tuple[float, int, int]:
+    """Samples of the mean step, of a full one, and of the data set that gives them.
 
-    The last batch of an epoch is smaller, and loaders read a step ahead. What is more than that was drawn for
-    something else, as for an evaluation.
+    What the first step draws ahead of the others, as one batch to look at it, is left out.
     """
-    if not any(drawn[1:]):  # once, and used in every step
-        return float(drawn[0]), drawn[0]
-    full, there, used = median_high(drawn), 0, 0
-    for each in drawn:
-        there = min(there + each, 2 * full)
-        used += min(there, full)
-        there -= min(there, full)
-    return used / len(drawn), full
+    first = sum(samples for _, samples in steps[0].values())
+    usual = median_high(max((batches for batches, _ in step.values()), default=0) for step in steps)
+    # an evaluation draws many batches in one step; a loader that reads ahead twice as many, sometimes
+    trained = [{each: of for each, of in step.items() if of[0] <= 2 * usual} for step in steps[1:] or steps]
+    drawn = [sum(samples for _, samples in step.values()) for step in trained]
+    lengths = Counter(length for step in trained for _, length in step)
+    if not any(drawn):  # once, and used in every step; or never
+        return float(first), first, max((length for _, length in steps[0]), default=0)
+    return fmean(drawn), median_high(drawn), lengths.most_common(1)[0][0]
 
 
 def _length(batch: Any) -> int:

@@ -20,6 +20,8 @@ parser.add_argument("--data-ms", type=float, default=0.0)
 parser.add_argument("--accumulation", type=int, default=1)
 parser.add_argument("--steps", type=int, default=100_000)
 parser.add_argument("--epoch", type=int, default=0)  # samples, and epochs without an end
+parser.add_argument("--no-loader", action="store_true")
+parser.add_argument("--compiled-step", action="store_true")
 parser.add_argument("--bare", action="store_true")
 parser.add_argument("--by-hand", action="store_true")  # in the place of DDP
 parser.add_argument("--unused", action="store_true")
@@ -50,6 +52,17 @@ class Sleeping(nn.Module):
         return self.layer(inputs)
 
 
+def batches():
+    if arguments.no_loader:
+        yield from itertools.repeat(torch.ones(arguments.bs, 4), arguments.steps)
+    while True:
+        yield from DataLoader(Samples(), arguments.bs)
+        if not arguments.epoch:
+            return
+        for _ in DataLoader(Samples(), arguments.bs):  # an evaluation, drawn as in training
+            pass
+
+
 def sending(group, bucket):
     time.sleep(arguments.send_ms / 1e3)
     return dist.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda done: done.value()[0])
@@ -65,14 +78,14 @@ model = (
 if arguments.send_ms and not is_bare and dist.get_world_size() > 1:
     model.register_comm_hook(None, sending)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-epochs = itertools.repeat(DataLoader(Samples(), arguments.bs), arguments.steps if arguments.epoch else 1)
-for number, batch in enumerate(itertools.chain.from_iterable(epochs)):
+step = torch.compile(lambda: optimizer.step(), backend="eager") if arguments.compiled_step else None
+for number, batch in enumerate(batches()):
     model(batch).sum().backward()
     if arguments.by_hand:
         for parameter in model.parameters():
             dist.all_reduce(parameter.grad)  # type: ignore[arg-type]
     if (number + 1) % arguments.accumulation == 0:
-        optimizer.step()
+        (step or optimizer.step)()
         optimizer.zero_grad()
     if number == arguments.new_optimizer_at:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

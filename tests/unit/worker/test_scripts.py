@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from raybench.errors import InvalidTrialError
@@ -21,7 +22,7 @@ from raybench.spec.workloads import ScriptSpec
 from raybench.worker.failures import LateTrialError
 from raybench.worker.scripts import script_trial
 from raybench.worker.scripts.script_trial import SENDS_OFTEN, ScriptTrial, _Rounds
-from raybench.worker.scripts.stopwatch import About, BlockDone, Launch, Order, Stopwatch
+from raybench.worker.scripts.stopwatch import About, BlockDone, Drawn, Launch, Order, Stopwatch
 from tests.unit.studies import request
 
 LAUNCH = Launch(
@@ -103,9 +104,9 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     watch._watch_loaders()
 
     def count(data: list[Any], **how: Any) -> int:
-        watch._drawn = 0
+        watch._drawn = {}
         next(iter(DataLoader(data, **{"batch_size": 4} | how)))  # type: ignore[arg-type]
-        return watch._drawn
+        return sum(samples for _, samples in watch._drawn.values())
 
     return count
 
@@ -153,35 +154,72 @@ def test_what_an_evaluation_draws_is_of_no_step(drawn: Callable[..., int]) -> No
         assert drawn([IMAGE] * 8) == 0
 
 
+class Streamed(IterableDataset[torch.Tensor]):
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return iter([IMAGE] * 3)
+
+
+def test_the_last_batch_of_a_stream_is_what_it_gives(drawn: Callable[..., int]) -> None:
+    assert drawn(Streamed(), batch_size=4) == 3
+
+
+TRAIN, OTHER, TEST = (1, 1000), (2, 1000), (3, 100)  # data sets, each with its length
+
+
+def batches(*samples: int, of: tuple[int, int] = TRAIN) -> Drawn:
+    return {of: (len(samples), sum(samples))} if samples else {}
+
+
+EVALUATION = batches(*[8] * 13, of=TEST)
+
+
 @pytest.mark.parametrize(
-    ("drawn_in", "samples", "full"),
+    ("steps", "mean", "full"),
     [
-        ((8, 8, 8, 8), 8, 8),
-        ((8, 0, 0, 0), 8, 8),  # once, and used in all
-        ((8, 8, 1008, 8), 8, 8),  # an evaluation
-        ((0, 0, 0, 1000), 0, 0),
-        ((0, 0, 0, 0), 0, 0),
-        ((8, 8, 4, 8, 8, 4), 20 / 3, 8),  # epochs of 20
-        ((16, 4, 16, 4), 10, 16),
-        ((16, 8, 0, 16, 8, 0), 8, 8),  # read ahead
-        ((16, 8, 8, 4, 0, 16, 8, 8, 4, 0), 36 / 5, 8),
+        ([batches(8)] * 4, 8, 8),
+        ([batches(8), {}, {}, {}], 8, 8),  # once, and used in all
+        ([batches(8), batches(8), batches(8) | EVALUATION, batches(8)], 8, 8),
+        ([{}, {}, {}, batches(*[8] * 100, of=TEST)], 0, 0),
+        ([{}, {}, {}], 0, 0),
+        ([batches(8), *[batches(8), batches(4) | EVALUATION, batches(8)] * 4], 20 / 3, 8),  # epochs of 20
+        ([batches(8, 8), *[batches(8)] * 5], 8, 8),  # one is looked at
+        ([batches(8, 8), *[batches(8), {}, batches(8, 8)] * 4], 8, 8),  # read ahead
+        ([batches(8, 8, 8), *[batches(8, 8)] * 5], 16, 16),  # accumulated
+        ([batches(4), *[batches(4), batches(4), batches(40)] * 4], 16, 4),  # of differing size
+        ([batches(8), *[batches(8), batches(32, of=OTHER)] * 4], 20, 32),  # tasks in turn
+        ([{}, *[batches(8)] * 4], 8, 8),  # a first step without a batch
     ],
-)
-def test_samples_of_a_step(drawn_in: tuple[int, ...], samples: float, full: int) -> None:
+)  # fmt: skip
+def test_samples_of_a_step(steps: list[Drawn], mean: float, full: int) -> None:
     watch, _ = stopwatch()
     one = sgd()
-    for each in drawn_in:
+    for each in steps:
         watch._drawn = each
         step(watch, one)
     about = watch._about()
-    assert (about.samples_per_step, about.full_step) == (pytest.approx(samples), full)
+    assert (about.samples_per_step, about.full_step) == (pytest.approx(mean), full)
+    assert about.epoch_samples == (1000 if mean else None)
+
+
+def test_backward_passes_are_micro_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One with its activations computed again is one."""
+    monkeypatch.setattr(torch.autograd, "backward", torch.autograd.backward)  # put back at the end
+    watch, _ = stopwatch()
+    watch._watch_passes()
+    layer, one = torch.nn.Linear(2, 2), sgd()
+    for _ in range(3):
+        for _ in range(4):
+            inputs = torch.ones(1, 2, requires_grad=True)
+            checkpoint(layer, inputs, use_reentrant=True).sum().backward()
+        step(watch, one)
+    assert watch._about().passes == 4
 
 
 # --- trials
 
 
 ABOUT = About(
-    world_size=2, unswitched=None, finds_unused=False, samples_per_step=8.0, full_step=8,
+    world_size=2, unswitched=None, finds_unused=False, samples_per_step=8.0, full_step=8, passes=1,
     epoch_samples=None, num_parameters=1, overridden={}, gradient_bytes=4, bucket_bytes=(), torch_bytes=None,
     device_bytes=None,
 )  # fmt: skip
@@ -222,6 +260,29 @@ def trial(monkeypatch: pytest.MonkeyPatch) -> Callable[..., ScriptTrial]:
         return made
 
     return make
+
+
+def test_ranks_on_two_nodes_get_what_torchrun_gives_them(
+    trial: Callable[..., ScriptTrial], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ranks 0 and 2 are on one node, 1 and 3 on another; each has two GPUs."""
+    monkeypatch.setattr(script_trial, "_meeting_point", lambda: ("10.0.0.1", 29500))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5")
+    asked, found = trial(), list[dict[str, str]]()
+    asked._over = "one trial"
+    gpus = [("one", "4"), ("other", "4"), ("one", "5"), ("other", "5")]
+    for rank, (host, gpu) in enumerate(gpus):
+        monkeypatch.setattr(script_trial, "host_id", lambda host=host: host)
+        on: Any = SimpleNamespace(kind="cuda", torch_device=torch.device("cuda", int(gpu) - 4))
+        team: Any = SimpleNamespace(size=4, rank=rank, gather=lambda own: gpus, from_leader=lambda own: own)
+        asked._team, asked._device = team, on
+        found.append(asked._variables())
+    names = ("RANK", "LOCAL_RANK", "GROUP_RANK", "CUDA_VISIBLE_DEVICES")
+    assert [tuple(each[name] for name in names) for each in found] == [
+        ("0", "0", "0", "4,5"), ("1", "0", "1", "4,5"), ("2", "1", "0", "4,5"), ("3", "1", "1", "4,5")
+    ]  # fmt: skip
+    names = ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    assert {tuple(each[name] for name in names) for each in found} == {("4", "2", "2", "10.0.0.1", "29500")}
 
 
 def measured(trial: ScriptTrial) -> _Rounds:
@@ -346,3 +407,15 @@ def test_counted_samples_are_whole_micro_batches_of_the_typed_size(
     with pytest.raises(InvalidTrialError, match=re.escape(samples)):
         trial(args=args)._samples(about)
     assert trial(args=args, samples_per_step=8)._samples(about) == (16.0, 16)
+
+
+def test_one_rank_may_read_for_all(trial: Callable[..., ScriptTrial]) -> None:
+    about = [replace(ABOUT, samples_per_step=each, full_step=int(each)) for each in (64.0, 0.0)]
+    assert trial(args="--bs {batch_size}")._samples(about) == (64.0, 64)
+
+
+def test_without_a_loader_samples_are_the_typed_size_times_the_passes(
+    trial: Callable[..., ScriptTrial],
+) -> None:
+    about = [replace(ABOUT, samples_per_step=0.0, full_step=0, passes=4)] * 2
+    assert trial(args="--bs {batch_size}")._samples(about) == (64.0, 64)
