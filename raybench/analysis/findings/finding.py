@@ -158,7 +158,7 @@ class Need(StrEnum):
 
 
 class Severity(StrEnum):
-    """How much a finding matters to whoever reads the numbers."""
+    """How much a finding matters to whoever reads the numbers, the least first."""
 
     NOTE = "note"  # little time, or the estimator copes with it
     WARNING = "warning"  # much time, or the numbers are less sure, or less general, than they look
@@ -208,9 +208,6 @@ def is_tie(one: Finding, other: Finding) -> bool:
     return difference_s < math.hypot(one.explains.half_width, other.explains.half_width)
 
 
-_GRAVITY = {Severity.PROBLEM: 0, Severity.WARNING: 1, Severity.NOTE: 2}
-
-
 def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """What makes the numbers useless first, then what wins back the most time, then the rest by gravity.
 
@@ -220,9 +217,10 @@ def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def _rank(finding: Finding) -> tuple[int, float, int]:
-    gravity = _GRAVITY[finding.severity]
     if finding.severity is Severity.PROBLEM:
-        return 0, 0.0, gravity
-    if finding.explains is not None:
-        return 1 if finding.explains.low > 0 else 2, -finding.wins_s, gravity
-    return 3, 0.0, gravity
+        place = 0
+    elif finding.explains is None:
+        place = 3
+    else:
+        place = 1 if finding.explains.low > 0 else 2
+    return place, -finding.wins_s, list(Severity)[::-1].index(finding.severity)
