@@ -48,16 +48,11 @@ def communication_bound(case: Case) -> Finding | None:
         "collectives": case.steps.pass_collectives or None,
     }
     in_passes = bool(values["collectives"]) and replay_s is not None and replay_s.high < exposed.low
-    limit = slow_way(case) or (Limit(Reason.PASSES) if in_passes else None) or _sharded(case)
+    limit = slow_way(case) or (Limit(Reason.PASSES) if in_passes else None) or _sharded(case, part_s)
     limit = limit or _limit(case, latency_share)
     known = {name: value for name, value in values.items() if value is not None}
     known |= _little_compute(case)
-    passes = case.config.setting.gradient_accumulation  # each gathers twice, the last one scatters
-    again = case.without(part_s.scaled(passes / (2 * passes + 1)))
-    saved = again if limit.change == GATHERS_ONCE else None
-    return case.part(
-        FindingName.COMMUNICATION_BOUND, part_s, "exposed", known, predicted=saved, **vars(limit)
-    )
+    return case.part(FindingName.COMMUNICATION_BOUND, part_s, "exposed", known, **vars(limit))
 
 
 def _little_compute(case: Case) -> dict[str, float]:
@@ -79,16 +74,15 @@ def _sent_bytes(case: Case) -> tuple[int, ...]:
     return case.steps.bucket_bytes or case.steps.collective_bytes
 
 
-GATHERS_ONCE: Mapping[str, KnobValue] = {"fsdp_reshard": False}
-
-
-def _sharded(case: Case) -> Limit | None:
+def _sharded(case: Case, part_s: Estimate) -> Limit | None:
     """FSDP gathers weights twice in a step, unless it keeps them between its passes."""
     if case.config.setting.strategy != "fsdp":
         return None
-    if case.config.setting.fsdp_reshard:
-        return Limit(Reason.GATHERS_TWICE, change=GATHERS_ONCE)
-    return Limit(Reason.GATHERS)
+    if not case.config.setting.fsdp_reshard:
+        return Limit(Reason.GATHERS)
+    passes = case.config.setting.gradient_accumulation  # each gathers twice, the last one scatters
+    saved = case.without(part_s.scaled(passes / (2 * passes + 1)))
+    return Limit(Reason.GATHERS_TWICE, change={"fsdp_reshard": False}, predicted=saved)
 
 
 @dataclass(frozen=True)
@@ -98,6 +92,7 @@ class Limit:
     reason: Reason
     named: Mapping[str, str] = field(default_factory=dict)
     change: Mapping[str, KnobValue] | None = None
+    predicted: Estimate | None = None
 
 
 def _limit(case: Case, latency_share: Estimate | None) -> Limit:
