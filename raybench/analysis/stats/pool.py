@@ -198,11 +198,7 @@ class Pool:
     def draws(self, asked: Sequence[Weights]) -> Array:
         """Joint draws of several contrasts, shape ``(draws, asked)``; the same each time."""
         units = list(dict.fromkeys(unit for weights in asked for unit in weights))
-        place = {unit: number for number, unit in enumerate(units)}
-        weights = np.zeros((len(units), len(asked)))
-        for column, each in enumerate(asked):
-            for unit, weight in each.items():
-                weights[place[unit], column] += weight
+        weights: Array = np.array([[each.get(unit, 0.0) for each in asked] for unit in units])
         matrix, unvisited = self._matrix([{unit: 1.0} for unit in units])
         random = np.random.default_rng(SEED)
         counts = random.multinomial(NUM_DRAWS, self._probabilities)
