@@ -72,7 +72,7 @@ def waterfall(pool: Pool, record: TrialRecord, buckets: KnownBuckets, over: floa
 
     ``over``: samples of the one device's step over those of a device in this one. None without such a step.
     """
-    config, step = record.config, step_unit(record.config, buckets)
+    config, step, base = record.config, step_unit(record.config, buckets), baseline_unit(record.config)
     size, step_s = config.world_size, pool.time(step)
     if size == 1:
         return Waterfall(world_size=1, step_time_s=step_s, parts=Parts(ideal=step_s))
@@ -98,19 +98,15 @@ def waterfall(pool: Pool, record: TrialRecord, buckets: KnownBuckets, over: floa
         t_comm_s=t_comm,
         t_comm_fraction=t_comm.scaled(1 / step_s.value),
         communication_fraction=exposed and exposed.scaled(1 / step_s.value),
-        serial_fraction=_serial_fraction(pool, config, step, over),
+        serial_fraction=(
+            serial_fraction(pool.contrast({base: 1.0, step: -1.0}).ratio(size / over), size)
+            if pool.has(base)
+            else None
+        ),
         compute_to_communication=(
             pool.contrast({concurrent: 1.0, replay: -1.0}).ratio() if pool.has(replay, concurrent) else None
         ),
     )
-
-
-def _serial_fraction(pool: Pool, config: Configuration, step: Unit, over: float) -> Estimate | None:
-    base, size = baseline_unit(config), config.world_size
-    if not pool.has(base):
-        return None
-    speedup = pool.contrast({base: 1.0, step: -1.0}).ratio(size / over)
-    return serial_fraction(speedup, size)
 
 
 def _seconds(pool: Pool, step: Unit, step_s: Estimate, signs: Mapping[_Level, int]) -> Estimate:

@@ -33,7 +33,7 @@ def interference(case: Case) -> Finding | None:
 
 def communication_bound(case: Case) -> Finding | None:
     """Exposed communication, with what limits it."""
-    exposed, waterfall = case.parts.exposed_communication, case.waterfall
+    exposed, waterfall, steps = case.parts.exposed_communication, case.waterfall, case.steps
     if exposed is None or waterfall is None:
         return None
     replay_s = waterfall.replay_s
@@ -43,9 +43,9 @@ def communication_bound(case: Case) -> Finding | None:
         "replay_s": replay_s.value if replay_s else None,
         "bus_bandwidth_bytes_per_s": rate.value if rate else None,
         "latency_share": latency_share.value if latency_share else None,
-        "buckets": len(case.steps.bucket_bytes) or len(case.steps.collective_bytes),
-        "transferred_bytes": case.steps.gradient_bytes or sum(_sent_bytes(case)),
-        "collectives": case.steps.pass_collectives or None,
+        "buckets": len(steps.bucket_bytes) or len(steps.collective_bytes),
+        "transferred_bytes": steps.gradient_bytes or sum(steps.bucket_bytes or steps.collective_bytes),
+        "collectives": steps.pass_collectives or None,
     }
     in_passes = bool(values["collectives"]) and replay_s is not None and replay_s.high < exposed.low
     limit = slow_way(case) or (Limit(Reason.PASSES) if in_passes else None) or _sharded(case, part_s)
@@ -68,10 +68,6 @@ def _little_compute(case: Case) -> dict[str, float]:
     if steps.tokens_per_step:
         found["sequence_tokens"] = steps.tokens_per_step / steps.samples_per_step
     return found
-
-
-def _sent_bytes(case: Case) -> tuple[int, ...]:
-    return case.steps.bucket_bytes or case.steps.collective_bytes
 
 
 def _sharded(case: Case, part_s: Estimate) -> Limit | None:
@@ -174,7 +170,9 @@ def latency_share_of(case: Case) -> Estimate | None:
 
 def unattributed_loss(case: Case) -> Finding | None:
     """A loss of which only the whole is known, less what a slow device explains, with its communication."""
-    lost, device = case.lost_s if case.waterfall is None else case.parts.undivided, slow_alone(case)
+    lost, device, whole = case.parts.undivided, slow_alone(case), case.scaling.efficiency
+    if case.waterfall is None and whole is not None:
+        lost = whole.scaled(-case.step_s).plus(case.step_s)  # T (1 - efficiency)
     if lost is not None and device is not None and device.explains is not None:
         lost = lost.plus(-device.explains.value)
     if lost is None:
