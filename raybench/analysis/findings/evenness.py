@@ -332,9 +332,7 @@ def loss_parity(record: TrialRecord) -> ParityVerdict | None:
     if measurement is None or measurement.parity is None:
         return None
     parity, setting = measurement.parity, record.config.setting
-    types = [setting.precision]
-    if setting.gradient_compression != "none":
-        types.append(setting.gradient_compression)
+    types = {setting.precision, setting.gradient_compression} - {"none"}
     pairs = zip(parity.losses, parity.reference_losses, strict=True)
     furthest = max(_apart(mine, reference) for mine, reference in pairs)
     known = [abs(reference) for reference in parity.reference_losses if reference is not None]
