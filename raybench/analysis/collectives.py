@@ -91,17 +91,9 @@ class Message:
             "time_high_s": self.time_s.high,
             #: message over time
             "algorithm_bandwidth_bytes_per_s": self.algorithm_bandwidth_bytes_per_s.value,
-            #: lower end of its interval
-            "algorithm_bandwidth_low_bytes_per_s": self.algorithm_bandwidth_bytes_per_s.low,
-            #: upper end of its interval
-            "algorithm_bandwidth_high_bytes_per_s": self.algorithm_bandwidth_bytes_per_s.high,
             #: algorithm bandwidth times 2(n-1)/n for all_reduce, (n-1)/n for reduce_scatter and all_gather, 1
             #: for broadcast: compares with the rate of each device's link
             "bus_bandwidth_bytes_per_s": self.bus_bandwidth_bytes_per_s.value,
-            #: lower end of its interval
-            "bus_bandwidth_low_bytes_per_s": self.bus_bandwidth_bytes_per_s.low,
-            #: upper end of its interval
-            "bus_bandwidth_high_bytes_per_s": self.bus_bandwidth_bytes_per_s.high,
             #: rounds of which the time is made
             "rounds": self.time_s.n,
         }

@@ -6,7 +6,7 @@ import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
-from raybench.analysis.reference import one_of_each
+from raybench.analysis.reference import scaling_first
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import Estimate, of_log, ratio_of_runs, student, unpaired_ratio
 from raybench.analysis.stats.verdict import half_width_of, times_to_tell, values_to_tell
@@ -103,10 +103,10 @@ def same_trials(first: Side, other: Side) -> list[SameTrial]:
     Each ratio is of two runs: its interval holds the noise within them and what runs of one program differ by
     (``ratio_of_runs``), not what else changes from day to day.
     """
-    of_other = {work_of(each.config): each for each in one_of_each(other.results.references, work_of)}
+    of_other = {work_of(each.config): each for each in other.results.references}
     in_both = [
         _in_both(first, record, other, rival)
-        for record in one_of_each(first.results.references, work_of)
+        for record in scaling_first(first.results.references)
         if (rival := of_other.get(work_of(record.config)))
     ]
     return sorted(in_both, key=lambda each: not each.is_headline)

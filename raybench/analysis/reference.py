@@ -5,8 +5,7 @@ Bucket sizes under which DDP makes the same buckets are one setting.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from operator import attrgetter
+from collections.abc import Hashable, Iterable, Sequence
 
 from raybench.analysis.simulate.timeline import BucketCap, assign
 from raybench.records.record import TrialRecord
@@ -31,18 +30,6 @@ def scaling_first(records: Iterable[TrialRecord]) -> list[TrialRecord]:
     return sorted(records, key=lambda record: record.request.role != "scaling")
 
 
-def one_of_each(
-    records: Iterable[TrialRecord], key: Callable[[Configuration], Hashable]
-) -> list[TrialRecord]:
-    """One trial for each thing that ``key`` tells apart: one of the curve before one of the search."""
-    distinct: dict[Hashable, TrialRecord] = {}
-    for record in scaling_first(records):
-        distinct.setdefault(key(record.config), record)
-    return list(distinct.values())
-
-
-# What the order of the gradients depends on, beside the model.
-_ORDERING = attrgetter("static_graph", "find_unused_parameters", "compile", "activation_checkpointing")
 _CAP = "bucket_cap_mb"
 
 Sizes = tuple[int, ...]  # of the buckets, in bytes, in the order in which they are sent
@@ -167,8 +154,13 @@ def _has_buckets(setting: Setting, world_size: int) -> bool:
 
 
 def _ordering(setting: Setting) -> Hashable:
-    found: Hashable = _ORDERING(setting)
-    return found
+    """What the order of the gradients depends on, beside the model."""
+    return (
+        setting.static_graph,
+        setting.find_unused_parameters,
+        setting.compile,
+        setting.activation_checkpointing,
+    )
 
 
 def _order(steps: StepsResult, cap: BucketCap) -> Sizes | None:

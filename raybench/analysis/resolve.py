@@ -262,13 +262,12 @@ def _as_counted(study: Study, records: Sequence[TrialRecord]) -> tuple[Study, tu
     if not isinstance(script, ScriptSpec):
         return study, tuple(records)
     counted = {record.config.world_size: record.steps for record in records if record.steps is not None}
-    batches, changed = dict[int, int](), dict[str, Any]()
+    batches, mode = dict[int, int](), study.scaling.mode
     if counted and not {"batch_size", "global_batch_size"} & {*script.placeholders}:
         per_device = {size: counted[size].batch_size for size in sorted(counted)}
         of_all = {size: counted[size].global_batch_size for size in sorted(counted)}
         is_strong = not _are_alike(per_device.values()) and _are_alike(of_all.values())
-        batches = of_all if is_strong else per_device
-        changed = {"scaling": "strong" if is_strong else "weak"}
+        batches, mode = (of_all, "strong") if is_strong else (per_device, "weak")
         if _are_alike(batches.values()):
             batches = dict.fromkeys(batches, next(iter(batches.values())))
     precision = {} if "precision" in script.placeholders else {"precision": "default"}
@@ -277,17 +276,15 @@ def _as_counted(study: Study, records: Sequence[TrialRecord]) -> tuple[Study, tu
         config, usual = record.config, next(iter(batches.values()), record.config.setting.batch_size)
         knobs = {"batch_size": batches.get(config.world_size, usual), **precision}
         setting = config.setting.model_copy(update=knobs)
-        seen = config.model_copy(update={"setting": setting, **changed})
+        seen = config.model_copy(update={"setting": setting, "scaling": mode})
         return record.model_copy(update={"request": record.request.model_copy(update={"config": seen})})
 
     listed: dict[str, Any] = {name: (value,) for name, value in precision.items()}
     if batches:
         listed["batch_size"] = (batches[max(batches)],)
-        study = study.model_copy(
-            update={"scaling": study.scaling.model_copy(update={"mode": changed["scaling"]})}
-        )
-    study = study.model_copy(update={"knobs": study.knobs.model_copy(update=listed)})
-    return study, tuple(map(as_seen, records))
+    scaling = study.scaling.model_copy(update={"mode": mode})
+    knobs = study.knobs.model_copy(update=listed)
+    return study.model_copy(update={"scaling": scaling, "knobs": knobs}), tuple(map(as_seen, records))
 
 
 def _are_alike(batches: Collection[int]) -> bool:

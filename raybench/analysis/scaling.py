@@ -218,23 +218,20 @@ class Measured:
 
     def efficiency(self, record: TrialRecord) -> Efficiency | None:
         """The efficiency of a record's setting on several devices as a contrast; None without a baseline."""
-        unit, base, config = self.unit(record), baseline_unit(record.config), record.config
-        if config.world_size == 1:
+        config, steps, base, smallest = record.config, record.steps, baseline_unit(record.config), None
+        if config.world_size == 1 or steps is None:
             return None
-        if self.pool.has(base):
-            factor = 1.0 if config.scaling == "weak" else 1 / config.world_size
-            alone, steps = self._samples_alone.get(base), record.steps
-            if alone and steps and isinstance(config.workload, ScriptSpec):  # whose batch may be fixed
-                factor = steps.samples_per_step / config.world_size / alone
-            return Efficiency({base: 1.0, unit: -1.0}, factor, None, base)
-        smallest = self._smallest(record)
-        if smallest is None:
-            return None
-        rates = [
-            each.steps.samples_per_step / each.config.world_size for each in (record, smallest) if each.steps
-        ]
-        other = self.unit(smallest)
-        return Efficiency({other: 1.0, unit: -1.0}, rates[0] / rates[1], smallest, other)
+        factor = 1.0 if config.scaling == "weak" else 1 / config.world_size
+        alone = self._samples_alone.get(base)
+        if not self.pool.has(base):
+            smallest = self._smallest(record)
+            if smallest is None or smallest.steps is None:
+                return None
+            base = self.unit(smallest)
+            alone = smallest.steps.samples_per_step / smallest.config.world_size
+        if alone and (smallest or isinstance(config.workload, ScriptSpec)):  # whose batch may be fixed
+            factor = steps.samples_per_step / config.world_size / alone
+        return Efficiency({base: 1.0, self.unit(record): -1.0}, factor, smallest, base)
 
     def rate_ratios(self, pairs: Sequence[tuple[TrialRecord, TrialRecord]]) -> list[Estimate]:
         """The throughput of each pair's first over its second; intervals hold for all pairs at once."""

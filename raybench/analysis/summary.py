@@ -210,12 +210,8 @@ def summarize_trials(records: Sequence[TrialRecord], fit: Measured) -> list[Summ
 def _row(fit: Measured, record: TrialRecord, names: list[str], visits: Sequence[TrialRecord]) -> Summary:
     scaled, divided = fit.figures(record) if record.steps is not None else (None, None)
     values = _asked(record, names) | _answered(record, scaled, divided)
-    values |= {
-        "scaled": scaled,
-        "visits": len(visits),
-        "wall_time_s": sum(each.wall_time_s for each in visits),
-    }
-    return Summary(**values)
+    values["wall_time_s"] = sum(each.wall_time_s for each in visits)
+    return Summary(**values, scaled=scaled, visits=len(visits))
 
 
 def frame_of(summaries: Sequence[Summary]) -> pd.DataFrame:
@@ -296,7 +292,7 @@ def _asked(record: TrialRecord, names: list[str]) -> Values:
     """What is known of a record whatever came of it."""
     config, setting = record.config, record.config.setting
     return {
-        **_named(record, "study", "device_name", "trial_id", "state", "nodes", "wall_time_s"),
+        **_named(record, "study", "device_name", "trial_id", "state", "nodes"),
         **_named(config, "scaling", "world_size", "global_batch_size", "oversubscribed"),
         **_named(setting, *(name for name in Setting.model_fields if name in _COLUMNS)),
         "model": model_name(config.workload),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
 from math import sqrt
 from statistics import fmean, geometric_mean
 
@@ -26,7 +27,6 @@ from raybench.analysis.stats.verdict import Verdict, values_to_tell, verdict
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.records.results import Epoch, Pruned, TrainingResult
-from raybench.spec.knobs import Setting
 from raybench.spec.study import Study
 from raybench.spec.training import TrainingSpec
 
@@ -207,18 +207,11 @@ def group_of(runs: Sequence[TrainedRun], changes: str = "") -> TrainedGroup:
 
 def _epoch_means(epochs: Sequence[Epoch]) -> EpochMeans:
     """``epochs``: the same one of every seed."""
-
-    def mean(name: str, bounds: Bounds = POSITIVE) -> Estimate | None:
-        return over_seeds((getattr(epoch, name) for epoch in epochs), bounds)
-
-    return EpochMeans(
-        epoch=epochs[0].epoch,
-        train_loss=mean("train_loss"),
-        train_accuracy=mean("train_accuracy", SHARE),
-        test_loss=mean("test_loss"),
-        test_accuracy=mean("test_accuracy", SHARE),
-        train_s=mean("train_s"),
-    )
+    means = dict[str, Estimate | None]()
+    for name in [each.name for each in fields(EpochMeans) if each.name != "epoch"]:
+        bounds = SHARE if name.endswith("accuracy") else POSITIVE
+        means[name] = over_seeds((getattr(epoch, name) for epoch in epochs), bounds)
+    return EpochMeans(epochs[0].epoch, **means)
 
 
 def over_seeds(values: Iterable[float | None], bounds: Bounds = ANYWHERE) -> Estimate | None:
@@ -319,16 +312,13 @@ def compare(group: TrainedGroup, base: TrainedGroup) -> Comparison:
         else group_of([run.until(fewest) for run in each.runs], each.changes)
         for each in (group, base)
     )
-    ones = {run.seed: run for run in base.runs}
-    pairs = [(run, ones[run.seed]) for run in group.runs if run.seed in ones]
+    of_seed = {run.seed: run for run in base.runs}
+    pairs = [(run, of_seed[run.seed]) for run in group.runs if run.seed in of_seed]
     tolerance = group.runs[0].spec.tolerance_points
-    known = [
-        (run.final_accuracy - one.final_accuracy) * POINTS
-        for run, one in pairs
-        if run.final_accuracy is not None and one.final_accuracy is not None
-    ]
-    difference = over_seeds(known, (-POINTS, POINTS))
-    accuracies = [each.final_accuracy for pair in pairs for each in pair if each.final_accuracy is not None]
+    finals = ((run.final_accuracy, one.final_accuracy) for run, one in pairs)
+    known = [(mine, other) for mine, other in finals if mine is not None and other is not None]
+    difference = over_seeds(((mine - other) * POINTS for mine, other in known), (-POINTS, POINTS))
+    accuracies = [each for pair in known for each in pair]
     epoch_speedups = [one.epoch_time_s / run.epoch_time_s for run, one in pairs]
     total_speedups = [one.total_s / run.total_s for run, one in pairs]
     return Comparison(
@@ -366,11 +356,10 @@ def parity(difference: Estimate | None, tolerance: float) -> Verdict:
 
 def _groups(study: Study, runs: Sequence[TrainedRun]) -> list[TrainedGroup]:
     """One device first, of equally many the default's first."""
-    alike: dict[tuple[int, Setting, str], list[TrainedRun]] = {}
+    alike = defaultdict[Hashable, list[TrainedRun]](list)
     for run in runs:
         config = run.record.config
-        key = (config.world_size, config.setting, str(sorted(config.environment.items())))
-        alike.setdefault(key, []).append(run)
+        alike[config.key(ignore=config.ANY_WORKLOAD)].append(run)
     groups = [group_of(of_one, _changes(study, of_one[0].record.config)) for of_one in alike.values()]
     return sorted(groups, key=lambda group: (group.world_size, bool(group.changes)))
 

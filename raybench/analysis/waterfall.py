@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
 
@@ -72,11 +72,11 @@ def waterfall(pool: Pool, record: TrialRecord, buckets: KnownBuckets, over: floa
 
     ``over``: samples of the one device's step over those of a device in this one. None without such a step.
     """
-    config, step = record.config, step_unit(record.config, buckets)
+    config, step, base = record.config, step_unit(record.config, buckets), baseline_unit(record.config)
     size, step_s = config.world_size, pool.time(step)
     if size == 1:
         return Waterfall(world_size=1, step_time_s=step_s, parts=Parts(ideal=step_s))
-    levels, has = _levels(pool, config, buckets, over)
+    levels = _levels(pool, config, buckets, over)
     if len(levels) < 2:
         return None
     seconds = partial(_seconds, pool, step, step_s)
@@ -91,26 +91,22 @@ def waterfall(pool: Pool, record: TrialRecord, buckets: KnownBuckets, over: floa
         world_size=size,
         step_time_s=step_s,
         parts=Parts(**parts),
-        missing=_missing(record, has),
+        missing=_missing(pool, record, buckets),
         replay_s=seconds({alone: 1}) if has_replay else None,
         hidden_communication_s=seconds({alone: 1, whole: -1, below: 1}) if has_replay and exposed else None,
         bus_bandwidth_bytes_per_s=_bus_bandwidth(record, pool.time(replay)) if has_replay else None,
         t_comm_s=t_comm,
         t_comm_fraction=t_comm.scaled(1 / step_s.value),
         communication_fraction=exposed and exposed.scaled(1 / step_s.value),
-        serial_fraction=_serial_fraction(pool, config, step, over),
+        serial_fraction=(
+            serial_fraction(pool.contrast({base: 1.0, step: -1.0}).ratio(size / over), size)
+            if pool.has(base)
+            else None
+        ),
         compute_to_communication=(
             pool.contrast({concurrent: 1.0, replay: -1.0}).ratio() if pool.has(replay, concurrent) else None
         ),
     )
-
-
-def _serial_fraction(pool: Pool, config: Configuration, step: Unit, over: float) -> Estimate | None:
-    base, size = baseline_unit(config), config.world_size
-    if not pool.has(base):
-        return None
-    speedup = pool.contrast({base: 1.0, step: -1.0}).ratio(size / over)
-    return serial_fraction(speedup, size)
 
 
 def _seconds(pool: Pool, step: Unit, step_s: Estimate, signs: Mapping[_Level, int]) -> Estimate:
@@ -126,42 +122,40 @@ def _seconds(pool: Pool, step: Unit, step_s: Estimate, signs: Mapping[_Level, in
     return pool.contrast(weights).sum(sum(shares.values()), step_s.value)
 
 
-def _levels(
-    pool: Pool, config: Configuration, buckets: KnownBuckets, over: float
-) -> tuple[list[_Level], Collection[Variant]]:
-    """The levels that were measured, lowest first, and of which variants there are any."""
-    levels, has = list[_Level](), set[Variant]()
+def _levels(pool: Pool, config: Configuration, buckets: KnownBuckets, over: float) -> list[_Level]:
+    """The levels that were measured, lowest first."""
+    levels = list[_Level]()
 
-    def add(part: str, variant: Variant, unit: Unit, over: float = 1.0) -> bool:
+    def add(part: str, unit: Unit, over: float = 1.0) -> bool:
         if pool.has(unit):
             levels.append(_Level(part, unit, over))
-            has.add(variant)
         return pool.has(unit)
 
     is_strong = config.scaling == "strong"
-    has_base = is_strong and add("ideal", "base", baseline_unit(config), over)
+    has_base = is_strong and add("ideal", baseline_unit(config), over)
     alone = one_device(config, config.micro_batch(config.setting))
-    has_plain = add("small_batch" if has_base else "ideal", "plain", alone, 1.0 if is_strong else over)
+    has_plain = add("small_batch" if has_base else "ideal", alone, 1.0 if is_strong else over)
     if not has_plain and not has_base:
-        return [], has
+        return []
     concurrent, local, slowest = (
         level_unit(config, buckets, name) for name in ("concurrent", "local", "local slowest")
     )
-    has_concurrent = add("contention" if has_plain else "undivided", "concurrent", concurrent)
-    if add("wrapper" if has_concurrent else "undivided", "local", local):
-        add("skew", "local", slowest)
-    divided = has_concurrent or "local" in has
+    has_concurrent = add("contention" if has_plain else "undivided", concurrent)
+    has_local = add("wrapper" if has_concurrent else "undivided", local)
+    if has_local:
+        add("skew", slowest)
+    divided = has_concurrent or has_local
     levels.append(_Level("exposed_communication" if divided else "undivided", step_unit(config, buckets)))
-    return levels, has
+    return levels
 
 
-def _missing(record: TrialRecord, has: Collection[Variant]) -> dict[Variant, str]:
+def _missing(pool: Pool, record: TrialRecord, buckets: KnownBuckets) -> dict[Variant, str]:
     """The levels that were not measured, and why, where the trial has a reason."""
     reasons, config = record.steps.missing if record.steps else {}, record.config
-    wanted: list[Variant] = ["base"] if config.scaling == "strong" else []
+    wanted: dict[Variant, Unit] = {"base": baseline_unit(config)} if config.scaling == "strong" else {}
     if config.setting.strategy != "dp":
-        wanted += ["concurrent", "local"]
-    return {variant: reasons.get(variant, "") for variant in wanted if variant not in has}
+        wanted |= {name: level_unit(config, buckets, name) for name in ("concurrent", "local")}
+    return {variant: reasons.get(variant, "") for variant, unit in wanted.items() if not pool.has(unit)}
 
 
 def _bus_bandwidth(record: TrialRecord, replay_s: Estimate) -> Estimate | None:

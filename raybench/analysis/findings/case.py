@@ -202,14 +202,6 @@ class Case:
         every = self.peers.rates.get(_of_batches(self.config), {})
         return [rate for batch, rate in every.items() if batch > self.config.batch_size]
 
-    @property
-    def lost_s(self) -> Estimate | None:
-        """What the step takes beyond the ideal one, in s: T (1 - efficiency)."""
-        efficiency = self.scaling.efficiency
-        if efficiency is None or self.config.world_size == 1:
-            return None
-        return efficiency.scaled(-self.step_s).plus(self.step_s)
-
     def phases(self) -> dict[Phase, Estimate]:
         """Its phases, in s; empty where they were not measured."""
         return phase_times(self.record, self.scaling.step_time_s, self.waterfall)

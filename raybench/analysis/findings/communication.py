@@ -33,7 +33,7 @@ def interference(case: Case) -> Finding | None:
 
 def communication_bound(case: Case) -> Finding | None:
     """Exposed communication, with what limits it."""
-    exposed, waterfall = case.parts.exposed_communication, case.waterfall
+    exposed, waterfall, steps = case.parts.exposed_communication, case.waterfall, case.steps
     if exposed is None or waterfall is None:
         return None
     replay_s = waterfall.replay_s
@@ -43,21 +43,16 @@ def communication_bound(case: Case) -> Finding | None:
         "replay_s": replay_s.value if replay_s else None,
         "bus_bandwidth_bytes_per_s": rate.value if rate else None,
         "latency_share": latency_share.value if latency_share else None,
-        "buckets": len(case.steps.bucket_bytes) or len(case.steps.collective_bytes),
-        "transferred_bytes": case.steps.gradient_bytes or sum(_sent_bytes(case)),
-        "collectives": case.steps.pass_collectives or None,
+        "buckets": len(steps.bucket_bytes) or len(steps.collective_bytes),
+        "transferred_bytes": steps.gradient_bytes or sum(steps.bucket_bytes or steps.collective_bytes),
+        "collectives": steps.pass_collectives or None,
     }
     in_passes = bool(values["collectives"]) and replay_s is not None and replay_s.high < exposed.low
-    limit = slow_way(case) or (Limit(Reason.PASSES) if in_passes else None) or _sharded(case)
+    limit = slow_way(case) or (Limit(Reason.PASSES) if in_passes else None) or _sharded(case, part_s)
     limit = limit or _limit(case, latency_share)
     known = {name: value for name, value in values.items() if value is not None}
     known |= _little_compute(case)
-    passes = case.config.setting.gradient_accumulation  # each gathers twice, the last one scatters
-    again = case.without(part_s.scaled(passes / (2 * passes + 1)))
-    saved = again if limit.change == GATHERS_ONCE else None
-    return case.part(
-        FindingName.COMMUNICATION_BOUND, part_s, "exposed", known, predicted=saved, **vars(limit)
-    )
+    return case.part(FindingName.COMMUNICATION_BOUND, part_s, "exposed", known, **vars(limit))
 
 
 def _little_compute(case: Case) -> dict[str, float]:
@@ -75,20 +70,15 @@ def _little_compute(case: Case) -> dict[str, float]:
     return found
 
 
-def _sent_bytes(case: Case) -> tuple[int, ...]:
-    return case.steps.bucket_bytes or case.steps.collective_bytes
-
-
-GATHERS_ONCE: Mapping[str, KnobValue] = {"fsdp_reshard": False}
-
-
-def _sharded(case: Case) -> Limit | None:
+def _sharded(case: Case, part_s: Estimate) -> Limit | None:
     """FSDP gathers weights twice in a step, unless it keeps them between its passes."""
     if case.config.setting.strategy != "fsdp":
         return None
-    if case.config.setting.fsdp_reshard:
-        return Limit(Reason.GATHERS_TWICE, change=GATHERS_ONCE)
-    return Limit(Reason.GATHERS)
+    if not case.config.setting.fsdp_reshard:
+        return Limit(Reason.GATHERS)
+    passes = case.config.setting.gradient_accumulation  # each gathers twice, the last one scatters
+    saved = case.without(part_s.scaled(passes / (2 * passes + 1)))
+    return Limit(Reason.GATHERS_TWICE, change={"fsdp_reshard": False}, predicted=saved)
 
 
 @dataclass(frozen=True)
@@ -98,6 +88,7 @@ class Limit:
     reason: Reason
     named: Mapping[str, str] = field(default_factory=dict)
     change: Mapping[str, KnobValue] | None = None
+    predicted: Estimate | None = None
 
 
 def _limit(case: Case, latency_share: Estimate | None) -> Limit:
@@ -179,7 +170,9 @@ def latency_share_of(case: Case) -> Estimate | None:
 
 def unattributed_loss(case: Case) -> Finding | None:
     """A loss of which only the whole is known, less what a slow device explains, with its communication."""
-    lost, device = case.lost_s if case.waterfall is None else case.parts.undivided, slow_alone(case)
+    lost, device, whole = case.parts.undivided, slow_alone(case), case.scaling.efficiency
+    if case.waterfall is None and whole is not None:
+        lost = whole.scaled(-case.step_s).plus(case.step_s)  # T (1 - efficiency)
     if lost is not None and device is not None and device.explains is not None:
         lost = lost.plus(-device.explains.value)
     if lost is None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from statistics import median
 
 from raybench.analysis.findings.case import MUCH, Case
 from raybench.analysis.findings.finding import Finding, FindingName, Reason, Severity
-from raybench.analysis.load import Load, load_of, loads_of
+from raybench.analysis.load import Load, load_of
 from raybench.analysis.stats.rounds import blocks_of
 from raybench.analysis.stats.statistics import Estimate, trimmed_mean
 from raybench.records.requests import Variant
@@ -78,13 +77,10 @@ def _taken(case: Case) -> tuple[Load, Estimate] | None:
 
     None too where fewer than two rounds tell.
     """
-    load, rounds = load_of(case.record), loads_of(case.record)
-    if load is None or len(rounds) < 2:
+    load = load_of(case.record)
+    if load is None or len(load.rounds) < 2 or load.lost(load.taken) < LEAST_LOST:
         return None
-    if load.lost < LEAST_LOST:
-        return None
-    of_rounds = [replace(load, taken=each.taken).lost for each in rounds]
-    return load, trimmed_mean(of_rounds).scaled(case.step_s)
+    return load, trimmed_mean([load.lost(taken) for taken in load.rounds]).scaled(case.step_s)
 
 
 def other_processes(case: Case) -> Finding | None:
@@ -95,12 +91,12 @@ def other_processes(case: Case) -> Finding | None:
     load, lost_s = taken
     return case.found(
         FindingName.OTHER_PROCESSES,
-        Severity.WARNING if load.lost >= MUCH else Severity.NOTE,
+        Severity.WARNING if load.lost(load.taken) >= MUCH else Severity.NOTE,
         # without a time that it explains: any part may have waited for these cores, or none
         {
             "other_cores": load.taken,
             "host_cores": load.cores,
-            "lost_ratio": load.lost,
+            "lost_ratio": load.lost(load.taken),
             "rounds": lost_s.n,
         },
     )

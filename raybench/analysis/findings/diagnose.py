@@ -79,16 +79,14 @@ def not_examined(case: Case) -> tuple[tuple[FindingName, Need], ...]:
     """The findings that nobody could look for in a trial, and what each needs."""
     parts, has_parts = case.parts, case.config.setting.strategy != "dp" and case.config.world_size > 1
     has_clocks = any(clock for each in case.steps.rounds for clock in each.clock_mhz)
+    fixed = parts.small_batch or batch.fixed_by_batches(case)
     missing = {
         FindingName.COMMUNICATION_BOUND: (Need.VARIANTS, has_parts and parts.exposed_communication is None),
         FindingName.JITTER: (Need.VARIANTS, has_parts and parts.skew is None),
         FindingName.COSTLY_WRAPPER: (Need.VARIANTS, has_parts and parts.wrapper is None),
         FindingName.CONTENTION: (Need.VARIANTS, has_parts and parts.contention is None),
         FindingName.DATA_BOUND: (Need.PHASES, not case.phases()),
-        FindingName.BATCH_TOO_SMALL: (
-            Need.BATCHES,
-            parts.small_batch is None and batch.fixed_by_batches(case) is None,
-        ),
+        FindingName.BATCH_TOO_SMALL: (Need.BATCHES, fixed is None),
         FindingName.THROTTLING: (Need.CLOCKS, case.is_cuda and not has_clocks),
         FindingName.OTHER_PROCESSES: (Need.LOAD, load_of(case.record) is None),
     }

@@ -6,7 +6,7 @@ A rank that makes the others wait, devices that differ alone, clocks, cores, lin
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
@@ -42,15 +42,9 @@ def slow_in_step(case: Case) -> Finding | None:
     rank, ratio, excess_s = slowest
     if ratio.low <= 1 or ratio.value - 1 < LEAST_EXCESS:
         return None
-    values = {"rank": rank, "excess_s": excess_s.value, "excess_ratio": ratio.value - 1, "rounds": ratio.n}
-    return case.found(
-        FindingName.STRAGGLER,
-        Severity.WARNING,
-        values,
-        explains=excess_s.scaled(1 - 1 / case.config.world_size),
-        reason=_why_slow(case, rank),
-        named=node_of(case.record, rank),
-    )
+    values = {"excess_s": excess_s.value, "excess_ratio": ratio.value - 1, "rounds": ratio.n}
+    explains = excess_s.scaled(1 - 1 / case.config.world_size)
+    return _straggler(case, rank, values, explains, _why_slow(case, rank))
 
 
 def slow_alone(case: Case) -> Finding | None:
@@ -59,22 +53,23 @@ def slow_alone(case: Case) -> Finding | None:
     if spread is None or not spread.is_certain or case.finding(slow_in_step) is not None:
         return None
     by, n = spread.by, case.config.world_size
-    values = {
-        "rank": spread.slow,
-        "fast_rank": spread.fast,
-        "spread_ratio": by.value,
-        "blocks": by.n,
-    }
+    values = {"fast_rank": spread.fast, "spread_ratio": by.value, "blocks": by.n}
     # of one slow device and n - 1 others
     mean_s = case.parts.ideal.value if case.parts.ideal else case.step_s
     explains = by.scaled(mean_s / (1 + by.value / n) * (1 - 1 / n)) if n > 1 else None
+    return _straggler(case, spread.slow, values, explains, Reason.SLOW_ALONE)
+
+
+def _straggler(
+    case: Case, rank: int, values: Mapping[str, float], explains: Estimate | None, reason: Reason | None
+) -> Finding:
     return case.found(
         FindingName.STRAGGLER,
         Severity.WARNING,
-        values,
+        {"rank": rank, **values},
         explains=explains,
-        reason=Reason.SLOW_ALONE,
-        named=node_of(case.record, spread.slow),
+        reason=reason,
+        named=node_of(case.record, rank),
     )
 
 
@@ -337,9 +332,7 @@ def loss_parity(record: TrialRecord) -> ParityVerdict | None:
     if measurement is None or measurement.parity is None:
         return None
     parity, setting = measurement.parity, record.config.setting
-    types = [setting.precision]
-    if setting.gradient_compression != "none":
-        types.append(setting.gradient_compression)
+    types = {setting.precision, setting.gradient_compression} - {"none"}
     pairs = zip(parity.losses, parity.reference_losses, strict=True)
     furthest = max(_apart(mine, reference) for mine, reference in pairs)
     known = [abs(reference) for reference in parity.reference_losses if reference is not None]

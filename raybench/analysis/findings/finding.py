@@ -158,7 +158,7 @@ class Need(StrEnum):
 
 
 class Severity(StrEnum):
-    """How much a finding matters to whoever reads the numbers."""
+    """How much a finding matters to whoever reads the numbers, the least first."""
 
     NOTE = "note"  # little time, or the estimator copes with it
     WARNING = "warning"  # much time, or the numbers are less sure, or less general, than they look
@@ -170,7 +170,7 @@ class Finding:
     """One thing that was noticed in one trial; of equal failures in the first one.
 
     ``trial_id`` is empty of what was not reached. ``change`` is what to try: knobs of ``Setting`` or
-    variables of the processes, with their new values (None as a value of a variable: unset it); None where
+    variables of the processes, with their new values; None where
     neither fixes it. ``predicted`` is the throughput with the change over that without it, as far as it is
     known: its bounds. Its text is in ``report.finding_texts``, by name and reason.
     """
@@ -208,9 +208,6 @@ def is_tie(one: Finding, other: Finding) -> bool:
     return difference_s < math.hypot(one.explains.half_width, other.explains.half_width)
 
 
-_GRAVITY = {Severity.PROBLEM: 0, Severity.WARNING: 1, Severity.NOTE: 2}
-
-
 def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
     """What makes the numbers useless first, then what wins back the most time, then the rest by gravity.
 
@@ -220,9 +217,10 @@ def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def _rank(finding: Finding) -> tuple[int, float, int]:
-    gravity = _GRAVITY[finding.severity]
     if finding.severity is Severity.PROBLEM:
-        return 0, 0.0, gravity
-    if finding.explains is not None:
-        return 1 if finding.explains.low > 0 else 2, -finding.wins_s, gravity
-    return 3, 0.0, gravity
+        place = 0
+    elif finding.explains is None:
+        place = 3
+    else:
+        place = 1 if finding.explains.low > 0 else 2
+    return place, -finding.wins_s, list(Severity)[::-1].index(finding.severity)

@@ -185,20 +185,12 @@ def _proposal(finding: Finding, config: Configuration) -> Proposal | None:
             return None
         return Proposal((finding,), {}, config.setting, config.environment)
     knobs = {name: value for name, value in finding.change.items() if name in Setting.model_fields}
-    variables = {name: value for name, value in finding.change.items() if name not in knobs}
+    variables = {name: str(value) for name, value in finding.change.items() if name not in knobs}
     setting = Setting(**(config.setting.model_dump() | knobs)).at(config.world_size)
-    environment = {**config.environment, **{k: str(v) for k, v in variables.items() if v is not None}}
-    unset = [name for name, value in variables.items() if value is None]
-    for name in unset:
-        environment.pop(name, None)
-    obstacle = setting.fault(config.device) or ""
-    strangers = [name for name in unset if name not in config.environment]
-    if strangers:
-        obstacle = f"unset {', '.join(strangers)} where the study is started"
-    elif config.world_size > 1 and setting.strategy == "single":
-        obstacle = "one device alone is a point of the curve"
-    elif (setting, environment) == (config.setting, config.environment):
+    environment = config.environment | variables
+    if (setting, environment) == (config.setting, config.environment):
         return None
+    obstacle = setting.fault(config.device) or ""
     return Proposal((finding,), dict(finding.change), setting, environment, obstacle)
 
 

@@ -11,7 +11,7 @@ from raybench.analysis import choice
 from raybench.analysis.cost import Work
 from raybench.analysis.labels import label
 from raybench.analysis.objectives import prices_of
-from raybench.analysis.reference import one_of_each, same_devices, without_batch
+from raybench.analysis.reference import same_devices, scaling_first, without_batch
 from raybench.analysis.resolve import ALIKE, Facts
 from raybench.analysis.scaling import one_device
 from raybench.analysis.simulate.outlook import Outlook, doublings, outlook, shapes_of
@@ -45,7 +45,7 @@ def group_of_study(results: Facts) -> MeasuredGroup | None:
     asked = without_batch(headline.config)
     alike = [record for record in usable if without_batch(record.config).same_question(asked)]
     fitted = [record for record in alike if same_devices(record, headline)]
-    trials = one_of_each(fitted, lambda each: (each.setting.batch_size, each.world_size, each.placement))
+    trials = scaling_first(fitted)
     mode, ratio = _counted(trials)
     return MeasuredGroup(
         model=model_name(headline.config.workload),

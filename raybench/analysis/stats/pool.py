@@ -89,18 +89,17 @@ class Contrast:
 
     def ratio(self, factor: float = 1.0, half: float | None = None) -> Estimate:
         """The exponential of the contrast times ``factor``; ``half``: of a simultaneous interval."""
-        half, again = self.half if half is None else half, t_quantile(self.degrees) * self.sd_again
-        low, high = (factor * exponential(self.mean + sign * half) for sign in (-1, 1))
-        ends = tuple(factor * exponential(self.mean + sign * max(again, half)) for sign in (-1, 1))
-        value = factor * exponential(self.mean)
-        return Estimate(value, low, high, self.n, self.starts, self.visits, (ends[0], ends[1]))
+        return self._around(self.mean, half).map(lambda log: factor * exponential(log))
 
     def sum(self, value: float, scale: float = 1.0) -> Estimate:
         """The contrast as a difference around ``value``, both times ``scale``."""
-        half, again = self.half, max(t_quantile(self.degrees) * self.sd_again, self.half)
+        return self._around(value).scaled(scale)
+
+    def _around(self, value: float, half: float | None = None) -> Estimate:
+        half = self.half if half is None else half
+        again = max(t_quantile(self.degrees) * self.sd_again, half)
         ends = value - again, value + again
-        found = Estimate(value, value - half, value + half, self.n, self.starts, self.visits, ends)
-        return found.scaled(scale)
+        return Estimate(value, value - half, value + half, self.n, self.starts, self.visits, ends)
 
 
 class _Level(NamedTuple):
@@ -133,10 +132,12 @@ class Pool:
         levels = [_levels(each) for each in self._visits]
         self.units: tuple[Unit, ...] = tuple(dict.fromkeys(unit for _, found in levels for unit in found))
         self._place = {unit: place for place, unit in enumerate(self.units)}
-        self._inflation = _inflation(self._visits)
-        self._set_rows(levels)
-        self._excess = self._excesses(levels)
-        self._nodes = self._fit() if self.units else []
+        self._nodes = list[_Node]()
+        if self.units:
+            self._inflation = _inflation(self._visits)
+            self._set_rows(levels)
+            self._excess = self._excesses(levels)
+            self._nodes = self._fit()
 
     @property
     def spreads(self) -> Spreads:
@@ -197,11 +198,7 @@ class Pool:
     def draws(self, asked: Sequence[Weights]) -> Array:
         """Joint draws of several contrasts, shape ``(draws, asked)``; the same each time."""
         units = list(dict.fromkeys(unit for weights in asked for unit in weights))
-        place = {unit: number for number, unit in enumerate(units)}
-        weights = np.zeros((len(units), len(asked)))
-        for column, each in enumerate(asked):
-            for unit, weight in each.items():
-                weights[place[unit], column] += weight
+        weights: Array = np.array([[each.get(unit, 0.0) for each in asked] for unit in units])
         matrix, unvisited = self._matrix([{unit: 1.0} for unit in units])
         random = np.random.default_rng(SEED)
         counts = random.multinomial(NUM_DRAWS, self._probabilities)
@@ -241,39 +238,26 @@ class Pool:
             for trial, (_, found) in enumerate(levels)
             for unit, level in found.items()
         ]
-        self._trial = np.array([trial for trial, _, _ in rows], dtype=np.int64)
-        self._unit = np.array([unit for _, unit, _ in rows], dtype=np.int64)
-        table = np.array([level for _, _, level in rows], dtype=np.float64)
-        self._y, own, degrees, rounds = table.reshape(-1, len(_Level._fields)).T
-        typical = np.median(own) if len(own) else 0.0
-        drawn = (POOLED_DEGREES * typical + degrees * own) / (POOLED_DEGREES + degrees)
-        noise = np.maximum(own, drawn)  # a replay may be ten times as noisy, and stays so
-        self._noise = self._inflation * noise / rounds
-        common = np.array([each for each, _ in levels])
-        self._common = (
-            self._inflation
-            * common
-            / np.array([max(level.rounds for level in found.values()) for _, found in levels])
-        )
-        place = {group: number for number, group in enumerate(self._groups)}
-        group_of = np.array([place[each.group] for each in self._visits], dtype=np.int64)
-        self._num_visits = np.bincount(self._unit, minlength=len(self.units)).tolist()
-        seen = {(int(group_of[trial]), unit) for trial, unit, _ in rows}
-        self._num_starts = np.bincount([unit for _, unit in seen], minlength=len(self.units)).tolist()
-        self._num_rounds = np.bincount(self._unit, rounds, len(self.units)).astype(int).tolist()
-        self._pairs: dict[tuple[int, int], int] = {}
-        columns = [self._unit, len(self.units) + self._trial]
-        several = len(self._groups) > 1
-        first = len(self.units) + len(levels)
-        if several:
-            groups = group_of[self._trial]
-            pairs = [
-                self._pairs.setdefault((int(group), int(unit)), len(self._pairs))
-                for group, unit in zip(groups, self._unit, strict=True)
-            ]
-            columns += [first + groups, first + len(self._groups) + np.array(pairs, dtype=np.int64)]
-        self._first_start = first
-        self._size = first + (len(self._groups) + len(self._pairs) if several else 0)
+        trial, unit = np.array([row[:2] for row in rows], dtype=np.int64).T
+        self._y, own, degrees, rounds = np.array([level for *_, level in rows], dtype=np.float64).T
+        drawn = (POOLED_DEGREES * np.median(own) + degrees * own) / (POOLED_DEGREES + degrees)
+        # a replay may be ten times as noisy, and stays so
+        self._noise = self._inflation * np.maximum(own, drawn) / rounds
+        most = np.array([max(level.rounds for level in found.values()) for _, found in levels])
+        self._common = self._inflation * np.array([common for common, _ in levels]) / most
+        num_units, num_starts = len(self.units), len(self._groups)
+        start = np.searchsorted(self._groups, [each.group for each in self._visits])[trial]
+        known, pair = np.unique(start * num_units + unit, return_inverse=True)  # units of starts
+        self._num_visits = np.bincount(unit).tolist()
+        self._num_starts = np.bincount(known % num_units).tolist()
+        self._num_rounds = np.bincount(unit, rounds).astype(int).tolist()
+        self._pairs = dict[tuple[int, int], int]()  # by start and unit, where there are several starts
+        columns = [unit, num_units + trial]
+        self._first_start = self._size = num_units + len(levels)
+        if num_starts > 1:
+            self._pairs = {divmod(key, num_units): number for number, key in enumerate(known.tolist())}
+            columns += [self._first_start + start, self._first_start + num_starts + pair]
+            self._size += num_starts + len(known)
         self._columns = np.stack(columns, axis=1)  # (rows, terms): where the row's design has a one
         # The equations differ between nodes in values alone: which of them are not zero is worked out once.
         pairs_of_terms = self._columns[:, :, None] * self._size + self._columns[:, None, :]
@@ -282,7 +266,7 @@ class Pool:
         self._products, self._diagonal = places[: pairs_of_terms.size], places[pairs_of_terms.size :]
         ends = np.searchsorted(keys, np.arange(self._size + 1) * self._size)
         self._equations = csc_array(
-            (np.zeros(len(keys)), keys % max(self._size, 1), ends), shape=(self._size, self._size)
+            (np.zeros(len(keys)), keys % self._size, ends), shape=(self._size, self._size)
         )
 
     def _excesses(self, levels: Sequence[tuple[float, Mapping[Unit, _Level]]]) -> list[tuple[float, float]]:
@@ -357,14 +341,11 @@ class Pool:
                 matrix[place, column] += weight
                 if not self._pairs:
                     continue
-                seen = 0
-                for group in range(starts):
-                    matrix[self._first_start + group, column] += weight / starts
-                    pair = self._pairs.get((group, place))
-                    if pair is not None:
-                        matrix[self._first_start + starts + pair, column] += weight / starts
-                        seen += 1
-                unvisited[column] += weight**2 * (starts - seen) / starts**2
+                first = self._first_start + starts
+                pairs = [self._pairs.get((group, place)) for group in range(starts)]
+                seen = [first + pair for pair in pairs if pair is not None]
+                matrix[[*range(self._first_start, first), *seen], column] += weight / starts
+                unvisited[column] += weight**2 * (starts - len(seen)) / starts**2
         return matrix, unvisited
 
     def _contrasts(self, asked: Sequence[Weights]) -> list[Contrast]:
@@ -389,14 +370,11 @@ class Pool:
     def _contrast(self, weights: Weights, mean: float, variance: float, fourth: float) -> Contrast:
         excess = fourth / variance**2 - 3 if variance > 0 else 0.0
         degrees = 4 + 6 / excess if excess > 1e-6 else 1e6
-        start = sum(
-            node.probability
-            * (
-                node.spreads.start**2 * sum(weights.values()) ** 2
-                + node.spreads.start_unit**2 * sum(each**2 for each in weights.values())
-            )
-            for node in self._nodes
-        ) / len(self._groups)
+        whole, squares = sum(weights.values()), sum(each**2 for each in weights.values())
+        starts = [
+            node.spreads.start**2 * whole**2 + node.spreads.start_unit**2 * squares for node in self._nodes
+        ]
+        start = float(self._probabilities @ starts) / len(self._groups)
         narrow = (degrees - 2) / degrees
         places = [self._place[unit] for unit, weight in weights.items() if weight]
         return Contrast(

@@ -149,8 +149,7 @@ def geometric(ratios: ArrayLike) -> Estimate:
 
     ``ratios`` has shape ``(n,)``, each above 0.
     """
-    log = trimmed_mean([math.log(ratio) for ratio in _floats(ratios)])
-    return Estimate(math.exp(log.value), math.exp(log.low), math.exp(log.high), log.n)
+    return trimmed_mean([math.log(ratio) for ratio in _floats(ratios)]).map(math.exp)
 
 
 def inverse(estimate: Estimate) -> Estimate:

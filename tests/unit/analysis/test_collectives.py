@@ -11,7 +11,6 @@ from raybench.spec.sweep import COLLECTIVES, Collective
 from tests.support.planted import QUIET, FakeLink, Noise
 from tests.unit.sweeps import KIB, MIB, swept
 
-ENDS = ("low_", "", "high_")  # of an interval, as columns are named
 LINK = FakeLink(latency_s=50e-6, bandwidth_bytes_per_s=1e9)
 
 
@@ -47,11 +46,8 @@ def test_a_row_has_the_columns_of_the_contract() -> None:
     assert row["placement"] == "spread"
     assert isinstance(row["time_s"], float)
     assert math.isclose(row["time_s"] * float(row["algorithm_bandwidth_bytes_per_s"] or 0), KIB)
-    for kind in ("algorithm", "bus"):
-        low, value, high = (float(row[f"{kind}_bandwidth_{end}bytes_per_s"] or 0) for end in ENDS)
-        assert 0 < low < value < high
-        assert math.isclose(value / low, float(row["time_high_s"] or 0) / row["time_s"])
-        assert math.isclose(high / value, row["time_s"] / float(row["time_low_s"] or 0))
+    assert float(row["time_low_s"] or 0) < row["time_s"] < float(row["time_high_s"] or 0)
+    assert float(row["bus_bandwidth_bytes_per_s"] or 0) > 0
 
 
 PLANTED = FakeLink(latency_s=80e-6, bandwidth_bytes_per_s=1.25e9)  # 10 Gbit/s

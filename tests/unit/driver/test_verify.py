@@ -161,16 +161,12 @@ def test_they_count_for_no_curve_and_no_choice(propose: Any) -> None:
 
 
 def test_what_raybench_cannot_do_is_named(propose: Any) -> None:
-    single, unset = {"strategy": "single"}, {"GLOO_SOCKET_IFNAME": None}
-    propose((WRAPPER, CURE, None), (SLOW, None, None), (BATCH, single, None), (SLOW, unset, None))
+    propose((WRAPPER, CURE, None), (SLOW, None, None), (BATCH, {"precision": "tf32"}, None))
     plan = planned()
     _, store, _ = studied(plan)
     assert roles(store).count("verification") == 1
     reasons = {each.reason for each in analyse(plan.study, store.records).verifications if each.reason}
-    assert reasons == {
-        "one device alone is a point of the curve",
-        "unset GLOO_SOCKET_IFNAME where the study is started",
-    }
+    assert reasons == {Setting(precision="tf32").fault("cpu")}
 
 
 def test_variables_are_tested_in_processes_of_their_own(propose: Any) -> None:
