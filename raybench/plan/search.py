@@ -95,7 +95,8 @@ class Search:
         self._keep(record)
         trial, self._asked = self._asked, None
         self._tell(trial, record)
-        self._write_down(trial.number)
+        if self._journal is not None:  # in one write
+            self._journal.add_trial(self._optuna.get_trials(deepcopy=False)[trial.number])
 
     def _suggested(self) -> tuple[optuna.Trial, Parameters]:
         trial, values = self._optuna.ask(), self._space.values
@@ -126,11 +127,6 @@ class Search:
         if values is not None:
             return {"state": TrialState.COMPLETE, "values": [value.value for value in values]}
         return {"state": TrialState.PRUNED if record.state == "oom" else TrialState.FAIL}
-
-    def _write_down(self, number: int) -> None:
-        """A trial that was measured into the journal, in one write."""
-        if self._journal is not None:
-            self._journal.add_trial(self._optuna.get_trials(deepcopy=False)[number])
 
     def _is_open(self, parameters: Parameters) -> bool:
         """Whether a combination is not known, and may fit."""
