@@ -119,8 +119,12 @@ def _plan(
         trials, (plan, number) = plan.study.search.trials, grid
         there_are = f"there {'is' if number == 1 else 'are'} {plural(number, 'combination')}"
         tell(f"search.trials = {trials}, but {there_are}: measured as a grid")
-    if options.runner == "tune":
-        _refuse_ranks(study)
+    ranks = [list(each) for each in study.scaling.placement if not isinstance(each, str)]
+    if ranks and options.runner == "tune":
+        raise RequestError(
+            "scaling.placement: pack or spread with --runner tune, whose trials have no ranks but their own "
+            f"(received {', '.join(map(str, ranks))})"
+        )
     checked = checked or check_workload(cluster, plan.study, needs)
     if checked.untried:
         tell(f"no step was tried before the workers start: {checked.untried}")
@@ -196,16 +200,6 @@ def _measure(
     if late or took_s > budget_s:
         notes.append(f"took {exact_clock(took_s)} of the time budget of {exact_clock(budget_s)}")
     return [*notes, *late]
-
-
-def _refuse_ranks(study: Study) -> None:
-    """Raise ``RequestError`` for placements that name ranks of a group that serves the whole study."""
-    ranks = [list(each) for each in study.scaling.placement if not isinstance(each, str)]
-    if ranks:
-        raise RequestError(
-            "scaling.placement: pack or spread with --runner tune, whose trials have no ranks but their own "
-            f"(received {', '.join(map(str, ranks))})"
-        )
 
 
 # --- ``--dry-run``: the plan, with nothing started
