@@ -38,7 +38,7 @@ from raybench.commands.measuring import DEFAULT_FOLDER, request_of, resources_th
 from raybench.commands.options import parse_assignment
 from raybench.commands.process import DONE, INTERRUPTED, NOT_KNOWN, NOTHING_COMPLETED, SLOWER, WRONG_REQUEST
 from raybench.commands.scaling import ScalingOptions
-from raybench.errors import Interrupted, RaybenchError, RequestError, StoreError
+from raybench.errors import Interrupted, RequestError, StoreError
 from raybench.launch import signals
 from raybench.plan.resolve import make_plan
 from raybench.records.requests import Configuration
@@ -204,12 +204,12 @@ def source(name: str, path: Path) -> Source:
     return Source(name, path, str(found))
 
 
-class StartFailedError(RaybenchError):
-    """A start that has left no default to compare; ``code`` is the command's, ``lines`` say what happened."""
+class StartFailedError(RequestError):
+    """A start that has left no default to compare; ``code`` is the command's."""
 
     def __init__(self, code: int, *lines: str) -> None:
-        super().__init__("\n".join(lines))
-        self.code, self.lines = code, lines
+        super().__init__(*lines)
+        self.code = code
 
 
 @dataclass(frozen=True)
@@ -252,7 +252,7 @@ def compare_interleaved(options: CompareOptions, console: Console) -> int:
         except Interrupted:
             ended = INTERRUPTED
         except StartFailedError as failed:
-            for line in failed.lines:
+            for line in failed.problems:
                 say_to_copy(console, line)
             ended = failed.code
         if ended:
