@@ -53,9 +53,7 @@ class ScalingOptions(Options):
     script: Annotated[
         Path | None, option("FILE", path, "Script to measure, as you would give it to torchrun.")
     ] = None
-    module: Annotated[str | None, typer.Option("--module", help="The same, as `python -m` would run it.")] = (
-        None
-    )
+    module: Annotated[str | None, typer.Option(help="The same, as `python -m` would run it.")] = None
     args: Annotated[
         str | None,
         typer.Option("--args", help="Arguments for the script; {batch_size} and other knobs are filled in."),
@@ -220,6 +218,6 @@ def scaling(**typed: Any) -> None:
     """Run the command."""
     options = scaling_options(**typed)
     from raybench.commands.console import make_console
-    from raybench.commands.scaling_run import run_scaling
+    from raybench.commands.runs import run_scaling
 
     leave(lambda: run_scaling(options, make_console()).code)
