@@ -164,7 +164,7 @@ def open(directory: str | Path) -> Results:
 
 
 def _measured(options: Any) -> Results:
-    from raybench.commands.scaling_run import run_scaling
+    from raybench.commands.runs import run_scaling
     from raybench.launch import signals
 
     try:

@@ -42,8 +42,8 @@ def command_of(sweep: Sweep) -> str:
 @with_options(Options, Sweep, *FIELDS)
 def communication(*, options: Options) -> None:
     """Sweep collectives over message sizes, world sizes and placements: time, bandwidths, latency."""
-    from raybench.commands.communication_run import run_communication
     from raybench.commands.console import make_console
+    from raybench.commands.runs import run_communication
 
     timeouts = [
         ("measure.timeout_seconds", TIMEOUT_FACTOR * value)

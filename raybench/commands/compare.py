@@ -36,7 +36,6 @@ class CompareOptions:
     fail_if_slower: Annotated[
         float | None,
         option(
-            "--fail-if-slower",
             "PERCENT",
             parse_percent,
             "Exit 1 where a default is slower than the first DIR's by more than this, its whole "
@@ -46,7 +45,6 @@ class CompareOptions:
     output: Annotated[
         Path | None,
         option(
-            "--output",
             "DIR",
             parse_new_folder,
             "Write report.html, report.md, summary.csv, summary.tex and plots; with --interleave the "
@@ -55,12 +53,7 @@ class CompareOptions:
     ] = None
     summary: Annotated[
         Path | None,
-        option(
-            "--summary",
-            "FILE",
-            path,
-            "Append what was found as Markdown, for a CI job: $GITHUB_STEP_SUMMARY.",
-        ),
+        option("FILE", path, "Append what was found as Markdown, for a CI job: $GITHUB_STEP_SUMMARY."),
     ] = None
     interleave: Annotated[
         bool,
@@ -74,9 +67,7 @@ class CompareOptions:
         str | None,
         typer.Option(metavar="STUDY", help="With --interleave: whose default, at its largest world size."),
     ] = None
-    starts: Annotated[
-        int | None, option("--starts", "N", starts, "With --interleave: of each DIR; default 5.")
-    ] = None
+    starts: Annotated[int | None, option("N", starts, "With --interleave: of each DIR; default 5.")] = None
     smoke: Annotated[
         bool, typer.Option("--smoke", help="With --interleave: the study's own small sizes.")
     ] = False

@@ -38,7 +38,7 @@ from raybench.commands.measuring import DEFAULT_FOLDER, request_of, resources_th
 from raybench.commands.options import parse_assignment
 from raybench.commands.process import DONE, INTERRUPTED, NOT_KNOWN, NOTHING_COMPLETED, SLOWER, WRONG_REQUEST
 from raybench.commands.scaling import ScalingOptions
-from raybench.errors import Interrupted, RaybenchError, RequestError, StoreError
+from raybench.errors import Interrupted, RequestError, StoreError
 from raybench.launch import signals
 from raybench.plan.resolve import make_plan
 from raybench.records.requests import Configuration
@@ -204,12 +204,12 @@ def source(name: str, path: Path) -> Source:
     return Source(name, path, str(found))
 
 
-class StartFailedError(RaybenchError):
-    """A start that has left no default to compare; ``code`` is the command's, ``lines`` say what happened."""
+class StartFailedError(RequestError):
+    """A start that has left no default to compare; ``code`` is the command's."""
 
     def __init__(self, code: int, *lines: str) -> None:
-        super().__init__("\n".join(lines))
-        self.code, self.lines = code, lines
+        super().__init__(*lines)
+        self.code = code
 
 
 @dataclass(frozen=True)
@@ -246,11 +246,13 @@ def compare_interleaved(options: CompareOptions, console: Console) -> int:
                 found = {side.name: _start(side, arguments, output.absolute(), turn) for side in order}
                 pairs.append((found["A"], found["B"]))
                 _refuse_different(pairs)
-                say(console, f"pair {turn} of {number}: {_pair_words(*pairs[-1])}")
+                before, after = (each.throughput for each in pairs[-1])
+                rates = f"A {figures(before.value)}, B {figures(after.value)} samples/s"
+                say(console, f"pair {turn} of {number}: {rates}: {times(unpaired_ratio(after, before))}")
         except Interrupted:
             ended = INTERRUPTED
         except StartFailedError as failed:
-            for line in failed.lines:
+            for line in failed.problems:
                 say_to_copy(console, line)
             ended = failed.code
         if ended:
@@ -300,12 +302,14 @@ def _start(side: Source, arguments: Sequence[str], output: Path, turn: int) -> S
         told = WRONG_REQUEST if code == WRONG_REQUEST else NOTHING_COMPLETED
         last = log.read_text(errors="replace").splitlines()[-LAST_LINES:]
         raise StartFailedError(told, f"{where}: exit code {code}, its last lines ({shown_path(log)}):", *last)
-    found = _read(results)
-    if found is None:
+    with ResultsDirectory.open_readonly(results) as store:
+        facts = resolve(store.study(), list(store.latest().values()))
+    if facts.headline is None or facts.headline_scaling is None:
         raise StartFailedError(
             NOTHING_COMPLETED, f"{where}: the default was not measured, {shown_path(results)} has why"
         )
-    return found
+    rate = facts.headline_scaling.throughput_samples_per_s
+    return Started(rate, facts.headline.config, facts.headline_label)
 
 
 def run_start(command: Sequence[str], side: Source, log: Path) -> int:
@@ -345,16 +349,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             process.wait()
 
 
-def _read(results: Path) -> Started | None:
-    """The default's throughput in a results directory; None where it has none."""
-    with ResultsDirectory.open_readonly(results) as store:
-        facts = resolve(store.study(), list(store.latest().values()))
-    if facts.headline is None or facts.headline_scaling is None:
-        return None
-    rate = facts.headline_scaling.throughput_samples_per_s
-    return Started(rate, facts.headline.config, facts.headline_label)
-
-
 def _refuse_different(pairs: Sequence[tuple[Started, Started]]) -> None:
     """Raise ``StoreError`` where the last pair has not measured what the first start has."""
     one = pairs[0][0]
@@ -368,13 +362,6 @@ def _refuse_different(pairs: Sequence[tuple[Started, Started]]) -> None:
 
 def _described(started: Started) -> str:
     return f"{started.label} on {devices_words(started.config.world_size)}"
-
-
-def _pair_words(first: Started, second: Started) -> str:
-    """Both sides' throughputs, and their ratio."""
-    before, after = first.throughput, second.throughput
-    ratio = times(unpaired_ratio(after, before))
-    return f"A {figures(before.value)}, B {figures(after.value)} samples/s: {ratio}"
 
 
 def _conclude(console: Console, pairs: Sequence[tuple[Started, Started]], limit: float | None) -> int:

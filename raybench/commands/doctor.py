@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import textwrap
 from collections import Counter
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -12,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from raybench.commands.console import make_console, say
-from raybench.commands.options import StudyName, choice
+from raybench.commands.options import StudyName, choice, with_options
 from raybench.spec.load import find_study, load_study, question, studies
 from raybench.spec.plural import plural
 from raybench.spec.user_input import to_toml
@@ -27,23 +28,19 @@ def doctor(
     address: Annotated[str | None, typer.Option(help="Of a Ray cluster: every node is examined.")] = None,
 ) -> None:
     """What there is, what is missing, and the command that mends it: here, or on every node of a cluster."""
-    from raybench.machine.checks import examine
-
     address = address or os.environ.get("RAY_ADDRESS")  # as a study would
-    found = _of_cluster(address) if address else examine()
+    if address:
+        from raybench.launch.cluster import Cluster
+        from raybench.launch.cluster_checks import examine_cluster
+
+        with closing(Cluster(address=address)) as cluster:
+            found = examine_cluster(cluster)
+    else:
+        from raybench.machine.checks import examine
+
+        found = examine()
     render(found, make_console())
     raise typer.Exit(int(any(check.status == "missing" for check in found)))
-
-
-def _of_cluster(address: str) -> list[Check]:
-    from raybench.launch.cluster import Cluster
-    from raybench.launch.cluster_checks import examine_cluster
-
-    cluster = Cluster(address=address)
-    try:
-        return examine_cluster(cluster)
-    finally:
-        cluster.close()
 
 
 def render(found: list[Check], console: Console) -> None:
@@ -76,10 +73,11 @@ def list_() -> None:
 Kind = Literal["cpu", "cuda"]
 
 
+@with_options()
 def show(
     study: StudyName = None,
     smoke: Annotated[bool, typer.Option("--smoke", help="With the study's own small sizes.")] = False,
-    device: Annotated[Kind, choice("--device", Kind, "As it would be on this device.")] = "cpu",
+    device: Annotated[Kind, choice(Kind, "As it would be on this device.  [default: cpu]")] = "cpu",
     fields: Annotated[bool, typer.Option("--fields", help="Every field, its meaning and unit.")] = False,
     schema: Annotated[bool, typer.Option("--schema", help="The JSON schema of summary.json.")] = False,
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import math
@@ -23,10 +24,8 @@ from raybench.records.record import State
 from raybench.spec.base import ListOrValue, PositiveFloat, PositiveInt
 from raybench.spec.user_input import received
 
-_DURATION = re.compile(
-    r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<m>\d+(?:\.\d+)?)m)?(?:(?P<s>\d+(?:\.\d+)?)s?)?", re.ASCII
-)
-_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)([hms]|$)", re.ASCII)
+_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "": 1.0}
 _POINT = re.compile(r"\.\d+|\d+\.", re.ASCII)  # of a number, where TOML has none
 _PERCENT = re.compile(r"(\d*\.?\d+)\s*%", re.ASCII)
 _FIELD = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
@@ -77,10 +76,9 @@ def typed(kind: Any, rule: str) -> Callable[[str, str], Any]:
 
 def parse_duration(text: str, option: str = "--time-budget") -> float:
     """``10m``, ``90s``, ``1h30m`` or ``120``, in s."""
-    match = _DURATION.fullmatch(text.strip().lower())
-    parts = {unit: value for unit, value in match.groupdict().items() if value} if match else {}
-    seconds = sum(float(value) * _SECONDS[unit] for unit, value in parts.items())
-    if not parts or not 0 < seconds < math.inf:
+    parts = _DURATION.findall(text.strip().lower())
+    seconds = sum(float(value) * _SECONDS[unit] for value, unit in parts)
+    if "".join(map("".join, parts)) != text.strip().lower() or not 0 < seconds < math.inf:
         raise RequestError(
             f"{option}: a time above 0 such as 90s, 10m or 1h30m, or seconds (received {received(text)})"
         )
@@ -145,9 +143,12 @@ def _size(text: str, option: str) -> int:
     return int(size)
 
 
-def option(name: str, metavar: str, parse: Callable[[str, str], Any], text: str) -> Any:
-    """Return an option whose value is what ``parse`` makes of the typed text and the option's name."""
-    return typer.Option(name, metavar=metavar, parser=lambda typed: parse(typed, name), help=text)
+def option(metavar: str, parse: Callable[[str, str], Any], text: str) -> Any:
+    """Return an option of ``with_options``: its value is what ``parse`` makes of the typed text and its name.
+
+    Its name is that of its parameter.
+    """
+    return typer.Option(metavar=metavar, parser=parse, help=text)  # type: ignore[arg-type]
 
 
 def argument(metavar: str, text: str) -> Any:
@@ -155,9 +156,9 @@ def argument(metavar: str, text: str) -> Any:
     return typer.Argument(metavar=metavar, parser=Path, help=text)
 
 
-def choice(name: str, words: Any, text: str) -> Any:
+def choice(words: Any, text: str) -> Any:
     """Return an option whose value is one of the ``words``, a ``Literal``."""
-    return option(name, "|".join(get_args(words)), typed(words, ", ".join(get_args(words))), text)
+    return option("|".join(get_args(words)), typed(words, ", ".join(get_args(words))), text)
 
 
 Failed = Literal["oom", "timeout", "crashed", "invalid"]
@@ -186,35 +187,30 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Print the answer only.")]
 Mode = Literal["weak", "strong"]
 BatchMode = Annotated[
     Mode | None,
-    choice("--scaling", Mode, "Batches are per device (weak) or global.  [default: as measured, or weak]"),
+    choice(Mode, "Batches are per device (weak) or global.  [default: as measured, or weak]"),
 ]
 Communication = Annotated[
     Path | None,
     option(
-        "--communication",
         "PATH",
         path,
         "What the network can do: results of the command communication, or logs of nccl-tests (a file or a "
         "folder).",
     ),
 ]
-PricePerDevice = Annotated[float | None, option("--price-per-device-hour", "P", amount, "In any currency.")]
 
 
 @dataclass(frozen=True)
 class Options:
     """Options of every command that measures; ``overrides``: values of fields of what it measures."""
 
-    output: Annotated[
-        Path | None,
-        option("--output", "PATH", path, "Results directory; it must be new or empty."),
-    ] = None
+    output: Annotated[Path | None, option("PATH", path, "Results directory; it must be new or empty.")] = None
     resume: Annotated[bool, typer.Option("--resume", help="Go on in --output, measuring nothing twice.")] = (
         False
     )
     retry: Annotated[
         tuple[State, ...],
-        option("--retry", "TEXT", states, "With --resume: states to try again, as crashed,timeout."),
+        option("TEXT", states, "With --resume: states to try again, as crashed,timeout."),
     ] = ()
     address: Address = None
     quiet: Quiet = False
@@ -247,7 +243,7 @@ class FieldOption:
             kind, made = bool | None, typer.Option(self.name, help=text)
         else:
             example = "|".join(get_args(kind)) if get_origin(kind) is Literal else self.example
-            kind, made = Any, option(self.name, example, self.parse, text)
+            kind, made = Any, option(example, self.parse, text)
             made.envvar = self.envvar
         return _parameter(self.key, Annotated[kind, made], None)
 
@@ -258,15 +254,16 @@ class FieldOption:
 
 
 def with_options(
-    record: type, model: type[BaseModel] | None = None, *fields: FieldOption
+    record: type | None = None, model: type[BaseModel] | None = None, *fields: FieldOption
 ) -> Callable[[Callable[..., Any]], Any]:
     """A command whose parameter ``options`` becomes the annotated fields of the dataclass ``record``.
 
     So do the ``fields`` of ``model``: those that were typed are its ``overrides``.
     """
+    hints = {} if record is None else get_type_hints(record, include_extras=True)
     declared = {
-        name: _parameter(name, hint, record.__dataclass_fields__[name].default)  # type: ignore[attr-defined]
-        for name, hint in get_type_hints(record, include_extras=True).items()
+        name: _parameter(name, hint, record.__dataclass_fields__[name].default)  # type: ignore[union-attr]
+        for name, hint in hints.items()
         if get_origin(hint) is Annotated
     }
     of_model = {} if model is None else {each.key: each.parameter(model) for each in fields}
@@ -279,10 +276,14 @@ def with_options(
             if fields:
                 typed_fields = [each for each in fields if each.key in values]
                 made["overrides"] = tuple((each.field, values.pop(each.key)) for each in typed_fields)
-            return command(options=record(**made), **values)
+            return command(**values) if record is None else command(options=record(**made), **values)
 
         own = inspect.signature(command, eval_str=True).parameters.values()
-        further = (each for each in own if each.name != "options")
+        further = (
+            _parameter(each.name, each.annotation, each.default) if get_origin(each.annotation) else each
+            for each in own
+            if each.name != "options"
+        )
         parameters = [
             each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
             for each in (*declared.values(), *of_model.values(), *further)
@@ -328,7 +329,9 @@ def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     if isinstance(info, ArgumentInfo) and info.parser is not None:
         default = inspect.Parameter.empty
     elif info.parser is not None:
-        annotation, default = Annotated[Any, info], None
+        read, bound, typed_as = info.parser, copy.copy(info), f"--{name.rstrip('_').replace('_', '-')}"
+        bound.param_decls, bound.parser = (typed_as,), lambda text: read(text, typed_as)
+        annotation, default = Annotated[Any, bound], None
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 

@@ -13,7 +13,6 @@ from raybench.commands.networks import parse_network
 from raybench.commands.options import (
     BatchMode,
     Communication,
-    PricePerDevice,
     Sources,
     amount,
     count,
@@ -45,7 +44,6 @@ class PredictOptions:
     world_sizes: Annotated[
         tuple[int, ...] | None,
         option(
-            "--world-sizes",
             "TEXT",
             world_sizes,
             "To predict, as 16,32,64.  [default: doublings, up to 8 times the largest measured]",
@@ -53,38 +51,25 @@ class PredictOptions:
     ] = None
     devices_per_node: Annotated[
         int | None,
-        option(
-            "--devices-per-node",
-            "N",
-            count,
-            "Devices that fill a node.  [default: the most that one node had]",
-        ),
+        option("N", count, "Devices that fill a node.  [default: the most that one node had]"),
     ] = None
     nodes: Annotated[
         tuple[int, ...] | None,
-        option(
-            "--nodes",
-            "TEXT",
-            counts,
-            "Of each world size, as 4,8,16: workers stand evenly.",
-        ),
+        option("TEXT", counts, "Of each world size, as 4,8,16: workers stand evenly."),
     ] = None
     scaling: BatchMode = None
     communication: Communication = None
     network: Annotated[
         Network | None,
         option(
-            "--network",
             "TEXT",
             parse_network,
             "What joins them: 8x400Gbit/s, a preset, a TOML file or a sweep; by one trial's gradients.",
         ),
     ] = None
-    price_per_device_hour: PricePerDevice = None
-    samples_per_epoch: Annotated[
-        int | None, option("--samples-per-epoch", "N", count, "Of the data set.")
-    ] = None
-    epochs: Annotated[float | None, option("--epochs", "E", amount, "Of a run.")] = None
+    price_per_device_hour: Annotated[float | None, option("P", amount, "In any currency.")] = None
+    samples_per_epoch: Annotated[int | None, option("N", count, "Of the data set.")] = None
+    epochs: Annotated[float | None, option("E", amount, "Of a run.")] = None
     what_if: Annotated[
         str,
         typer.Option(
@@ -93,9 +78,7 @@ class PredictOptions:
             "gradient_compression, gradient_accumulation, link=10Gbit/s.",
         ),
     ] = ""
-    output: Annotated[
-        Path | None, option("--output", "FILE.csv", path, "Write the predictions; a new file.")
-    ] = None
+    output: Annotated[Path | None, option("FILE.csv", path, "Write the predictions; a new file.")] = None
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the sentences only.")] = False
 
 

@@ -88,10 +88,10 @@ class Source:
     """What is predicted from, and what else the study says."""
 
     groups: Sequence[MeasuredGroup]
-    devices: tuple[Device, ...]
+    devices: Sequence[Device]
     facts: Facts | None = None  # of a results directory
     devices_per_node: int = 1  # of the machine, as far as it is known
-    notes: tuple[str, ...] = ()
+    notes: Sequence[str] = ()
 
     @property
     def prices(self) -> Prices:
@@ -182,25 +182,22 @@ def read_source(paths: Sequence[Path], scaling: ScalingMode | None) -> Source:
     Raises:
         RequestError: it is neither, or has nothing to predict from.
     """
-    if len(paths) == 1 and paths[0].is_dir():
-        return _of_directory(paths[0])
-    table = read_measured(paths, scaling)
-    devices = tuple((None, dict(row.context)["device_name"]) for row in table.rows)
-    return Source(groups_of_table(table, scaling), devices)
-
-
-def _of_directory(path: Path) -> Source:
+    path, *others = paths
+    if others or not path.is_dir():
+        table = read_measured(paths, scaling)
+        devices = [(None, dict(row.context)["device_name"]) for row in table.rows]
+        return Source(groups_of_table(table, scaling), devices)
     with ResultsDirectory.open_readonly(path) as store:
         results = resolve(store.study(), list(store.latest().values()))
-        environment, notes = store.environment(), tuple(store.warnings)
+        per_node = devices_of_node(store.environment(), results.study)
     group = group_of_study(results)
     if group is None:
         trials = f"{plural(len(results.records), 'trial')}, {len(results.complete)} complete"
         raise RequestError(
             f"{path}: a complete trial of steps, not oversubscribed, to predict from (received {trials})"
         )
-    devices = tuple((each.config.device, each.device_name) for each in results.references)
-    return Source([group], devices, results, devices_of_node(environment, results.study), notes)
+    used = [(each.config.device, each.device_name) for each in results.references]
+    return Source([group], used, results, per_node, store.warnings)
 
 
 def _check(options: PredictOptions) -> None:
@@ -243,7 +240,9 @@ def parse_changes(text: str) -> tuple[Change, ...]:
         field = "link_bits_per_s" if name == LINK else name
         if field in lists:
             raise RequestError(f"{OPTION}: each name once (received {name} twice)")
-        lists[field] = _values(name, values)
+        found = parse_values(values, f"{OPTION} {name}")
+        listed = found if isinstance(found, tuple) else (found,)
+        lists[field] = tuple(dict.fromkeys(_value(name, each) for each in listed))
     if not lists:
         raise RequestError(f"{OPTION}: NAME=VALUES, as bucket_cap_mb=1,5,25 (received {received(text)})")
     return tuple(
@@ -251,19 +250,14 @@ def parse_changes(text: str) -> tuple[Change, ...]:
     )
 
 
-def _values(name: str, text: str) -> tuple[Any, ...]:
-    """Rates of a link in bit/s, or values of a knob as a setting has them."""
-    found = parse_values(text, f"{OPTION} {name}")
-    listed = found if isinstance(found, tuple) else (found,)
+def _value(name: str, value: Any) -> Any:
+    """The rate of a link in bit/s, or a knob's value as a setting has it."""
     if name == LINK:
-        rates = [bits_per_s(str(each)) for each in listed]
-        if None in rates:
-            raise RequestError(f"{OPTION}: link: rates above 0 such as 10Gbit/s (received {received(text)})")
-        return tuple(dict.fromkeys(rates))
-    return tuple(dict.fromkeys(_knob(name, each) for each in listed))
-
-
-def _knob(name: str, value: Any) -> Any:
+        rate = bits_per_s(str(value))
+        if rate is None:
+            rule = "link: rates above 0 such as 10Gbit/s"
+            raise RequestError(f"{OPTION}: {rule} (received {received(value)})")
+        return rate
     try:
         return getattr(Setting.model_validate({name: value}), name)
     except ValidationError as error:

@@ -44,10 +44,8 @@ class Display:
 
     def __init__(self, console: Console, *, quiet: bool = False) -> None:
         self.console, self._quiet = console, quiet
-        self._stage = self._trial = self._phase = ""
-        self._done, self._since = 0, monotonic()
-        self._total: int | None = None
-        self._left_s: float | None = None
+        self._stage = self._head = self._trial = self._phase = ""
+        self._since = monotonic()
         self._live: Live | None = None
 
     def __enter__(self) -> Display:
@@ -71,14 +69,16 @@ class Display:
 
     def stage(self, text: str) -> None:
         """What the study is at."""
-        self._stage, self._trial, self._phase = text, "", ""
+        self._stage = self._head = text
+        self._trial = self._phase = ""
         if self._live is None:
             self.line(text)
 
     def trial(self, words: str, *, done: int, total: int | None, left_s: float | None) -> None:
         """A trial begins."""
-        self._trial, self._phase, self._done, self._total, self._left_s = words, "", done, total, left_s
-        self._since = monotonic()
+        left = "" if left_s is None else f", about {clock(left_s)} left"
+        self._head = f"{self._stage}: trial {done + 1}{f' of {total}' if total else ''}{left}"
+        self._trial, self._phase, self._since = words, "", monotonic()
 
     def progress(self, progress: Progress) -> None:
         """The trial's phase; a study that nobody follows any more is asked to end, as by a signal."""
@@ -102,9 +102,7 @@ class Display:
         self.line(f"  {name}: {outcome}")
 
     def _render(self) -> Group:
-        count = f"{self._done + 1}" + (f" of {self._total}" if self._total else "")
-        left = "" if self._left_s is None else f", about {clock(self._left_s)} left"
-        lines = [f"{self._stage}: trial {count}{left}" if self._trial else self._stage]
+        lines = [self._head]
         if self._trial:
             for_s = monotonic() - self._since
             since = f", {clock(for_s)}" if for_s >= LONG_PHASE_S else ""
@@ -250,15 +248,10 @@ class StudyGauges:
         if scaling is None:
             return
         config = record.config
+        tags = {"study": self._study.name, "setting": label(self._study, config)}
+        tags |= {"world_size": str(config.world_size), "strategy": config.setting.strategy}
         for metric, value in trial_values(record, scaling).items():
-            self._sent.set(
-                metric,
-                value,
-                study=self._study.name,
-                world_size=str(config.world_size),
-                strategy=config.setting.strategy,
-                setting=label(self._study, config),
-            )
+            self._sent.set(metric, value, **tags)
 
 
 def trial_values(record: TrialRecord, scaling: Scaling) -> dict[Metric, float]:

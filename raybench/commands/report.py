@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from raybench.commands.console import say, say_to_copy, shown_path
-from raybench.commands.options import BatchMode, Quiet, Sources, choice
+from raybench.commands.options import BatchMode, Quiet, Sources, choice, with_options
 from raybench.commands.process import DONE, NOTHING_COMPLETED, one_blas_thread
 from raybench.errors import RequestError, StoreError, system_words
 
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 Format = Literal["github-action-benchmark"]
 
 
+@with_options()
 def report(
     sources: Sources,
     scaling: BatchMode = None,
     quiet: Quiet = False,
     format_: Annotated[
-        Format | None, choice("--format", Format, "Print the step times as this, and write nothing.")
+        Format | None, choice(Format, "Print the step times as this, and write nothing.")
     ] = None,
 ) -> None:
     """Analysis and report again, from the results on disk, or of measurements made elsewhere."""

@@ -51,32 +51,25 @@ class ScalingOptions(Options):
 
     study: StudyName = None
     script: Annotated[
-        Path | None,
-        option("--script", "FILE", path, "Script to measure, as you would give it to torchrun."),
+        Path | None, option("FILE", path, "Script to measure, as you would give it to torchrun.")
     ] = None
-    module: Annotated[str | None, typer.Option("--module", help="The same, as `python -m` would run it.")] = (
-        None
-    )
+    module: Annotated[str | None, typer.Option(help="The same, as `python -m` would run it.")] = None
     args: Annotated[
         str | None,
         typer.Option("--args", help="Arguments for the script; {batch_size} and other knobs are filled in."),
     ] = None
     samples_per_step: Annotated[
-        int | None,
-        option("--samples-per-step", "N", count, "Samples of one device in a step, accumulated ones too."),
+        int | None, option("N", count, "Samples of one device in a step, accumulated ones too.")
     ] = None
     smoke: Annotated[bool, typer.Option("--smoke", help="The study's own small sizes.")] = False
-    runner: Annotated[Runner, choice("--runner", Runner, "How trials get processes.  [default: group]")] = (
-        "group"
-    )
+    runner: Annotated[Runner, choice(Runner, "How trials get processes.  [default: group]")] = "group"
     working_dir: Annotated[
-        Path | None,
-        option("--working-dir", "PATH", _directory, "Directory that travels to the workers."),
+        Path | None, option("PATH", _directory, "Directory that travels to the workers.")
     ] = None
     verify: Annotated[
         bool, typer.Option("--verify", help="Test the changes that the first findings propose.")
     ] = False
-    log: Annotated[Tracker | None, choice("--log", Tracker, "A tracker that gets study and trials.")] = None
+    log: Annotated[Tracker | None, choice(Tracker, "A tracker that gets study and trials.")] = None
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan, start nothing.")] = False
     began: float = field(default_factory=lambda: psutil.Process().create_time())
     lives_on: bool = False  # this process, where it is a notebook's: Ray ends in order after an interrupt
@@ -227,6 +220,6 @@ def scaling(**typed: Any) -> None:
     """Run the command."""
     options = scaling_options(**typed)
     from raybench.commands.console import make_console
-    from raybench.commands.scaling_run import run_scaling
+    from raybench.commands.runs import run_scaling
 
     leave(lambda: run_scaling(options, make_console()).code)

@@ -122,7 +122,7 @@ class MainEffectsSampler(BaseSampler):
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """All knobs together, from the first trial on."""
-        return {name: CategoricalDistribution(list(values)) for name, values in self._space.values.items()}
+        return distributions(self._space)
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -195,7 +195,7 @@ class MainEffectsSampler(BaseSampler):
 
     def _points(self, settings: Sequence[Parameters]) -> Points:
         rows = [
-            [self._number(name, value) for name, value in (self._space.as_measured(each) or each).items()]
+            [self._number(name, value) for name, value in self._space.as_measured(each).items()]
             for each in settings
         ]
         ordered = tuple(name == "batch_size" for name in self._space.values)
@@ -212,3 +212,8 @@ class MainEffectsSampler(BaseSampler):
         """The first value: every knob is sampled with the others, none alone."""
         assert isinstance(param_distribution, CategoricalDistribution)
         return param_distribution.choices[0]
+
+
+def distributions(space: SearchSpace) -> dict[str, BaseDistribution]:
+    """The space as Optuna knows it: every knob a choice among its values."""
+    return {name: CategoricalDistribution(list(values)) for name, values in space.values.items()}

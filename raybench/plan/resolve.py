@@ -23,8 +23,13 @@ def make_plan(study: Study, resources: Resources) -> Plan:
     """Resolve ``study`` for what there is. Raises ``RequestError`` for what cannot be run there."""
     devices = resources.num_devices
     _refuse_too_little(study, resources)
-    listed = _world_sizes(study, devices)
-    resolved = _resolved(study, resources, listed)
+    sizes, left_out = _world_sizes(study, devices)
+    changed = {
+        "scaling": study.scaling.model_copy(update={"world_sizes": sizes}),
+        "resources": study.resources.model_copy(update={"device": resources.device}),
+        "data": str(real_path(home_path(study.data))) if study.data else None,
+    }
+    resolved = study.model_copy(update=changed)  # what the results directory keeps
     try:
         resolved.check_world_sizes()
     except ValueError as error:
@@ -32,17 +37,19 @@ def make_plan(study: Study, resources: Resources) -> Plan:
     plan = Plan(
         study=resolved,
         device=resources.device,
-        world_sizes=listed,
-        target=listed[-1],
+        world_sizes=sizes,
+        target=sizes[-1],
         num_devices=devices,
         num_nodes=resources.num_nodes,
-        left_out=tuple(size for size in _all_sizes(study, devices) if size not in listed),
+        left_out=left_out,
     )
     _refuse_fewer_as_if(plan)
     _refuse_too_large(plan)
     refuse_too_many(plan.group_size, resources, study.resources, "scaling.world_sizes")
     _refuse_no_room(plan)
-    _refuse_faults(plan)
+    # a combination that cannot be is a trial ``invalid`` where others are fine; here none is
+    if faults := resolved.knobs.faults(plan.device):
+        raise RequestError(*(f"knobs: {fault}" for fault in faults))
     return plan
 
 
@@ -66,40 +73,24 @@ def grid_of_search(plan: Plan) -> tuple[Plan, int] | None:
     return grid, number
 
 
-def _resolved(study: Study, resources: Resources, world_sizes: tuple[int, ...]) -> Study:
-    """The study as it is run here: what the results directory keeps."""
-    return study.model_copy(
-        update={
-            "scaling": study.scaling.model_copy(update={"world_sizes": world_sizes}),
-            "resources": study.resources.model_copy(update={"device": resources.device}),
-            "data": str(real_path(home_path(study.data))) if study.data else None,
-        }
-    )
+def _world_sizes(study: Study, devices: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The world sizes, ascending, and those of "all" that are left out.
 
-
-def _world_sizes(study: Study, devices: int) -> tuple[int, ...]:
-    """Ascending. Strategy ``single`` alone has one device, and is refused where more are requested.
-
-    Of "all", those over which every global batch can be divided; where none of several is, all of them.
+    Of "all" there are those over which every global batch can be divided; where none of several is, all of
+    them. Strategy ``single`` alone has one device, and is refused where more are requested.
     """
     sizes, alone = study.scaling.world_sizes, study.knobs.values("strategy") == ("single",)
     if sizes == "all":
-        every = _all_sizes(study, devices)
+        every = (1,) if alone else powers_of_two(devices)
         fitting = tuple(size for size in every if study.uneven_batch(size) is None)
-        return fitting if max(fitting, default=1) > 1 else every
+        taken = fitting if max(fitting, default=1) > 1 else every
+        return taken, tuple(size for size in every if size not in taken)
     if alone and max(sizes) > 1:
         raise RequestError(
             'scaling.world_sizes: 1 where knobs.strategy is "single" alone '
             f"(received {', '.join(map(str, sorted(sizes)))})"
         )
-    return tuple(sorted(sizes))
-
-
-def _all_sizes(study: Study, devices: int) -> tuple[int, ...]:
-    """What "all" stands for; empty where the sizes are listed."""
-    if study.scaling.world_sizes != "all":
-        return ()
-    return (1,) if study.knobs.values("strategy") == ("single",) else powers_of_two(devices)
+    return tuple(sorted(sizes)), ()
 
 
 def powers_of_two(devices: int) -> tuple[int, ...]:
@@ -190,10 +181,3 @@ def _refuse_no_room(plan: Plan) -> None:
                 "search.max_batch_size: under strong scaling at least the world sizes' common multiple x "
                 f"gradient_accumulation = {smallest} (received {most})"
             )
-
-
-def _refuse_faults(plan: Plan) -> None:
-    """A combination that cannot be is a trial ``invalid`` where others are fine; here none is."""
-    faults = plan.study.knobs.faults(plan.device)
-    if faults:
-        raise RequestError(*(f"knobs: {fault}" for fault in faults))

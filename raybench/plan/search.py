@@ -18,7 +18,7 @@ from raybench.analysis import choice
 from raybench.analysis.objectives import MAXIMIZED, UNITS
 from raybench.analysis.scaling import alongside
 from raybench.analysis.summary import model_name, summarize
-from raybench.plan.main_effects import MainEffectsSampler
+from raybench.plan.main_effects import MainEffectsSampler, distributions
 from raybench.plan.space import Parameters, SearchSpace
 from raybench.plan.trials import Plan, Suggestion
 from raybench.records.record import TrialRecord
@@ -75,7 +75,8 @@ class Search:
                 self._optuna.enqueue_trial(self._first_row.pop(0))
             elif attempts > MAX_REPEATS:
                 self._optuna.enqueue_trial(unseen)
-            trial, parameters = self._suggested()
+            trial, values = self._optuna.ask(), self._space.values
+            parameters = {name: trial.suggest_categorical(name, list(values[name])) for name in values}
             key = self._space.key(parameters)
             if key in self._known:
                 self._tell(trial, self._known[key])
@@ -88,18 +89,21 @@ class Search:
 
     def tell(self, record: TrialRecord) -> None:
         """What became of the suggestion that was asked for last, or of one of an earlier run."""
-        if self._asked is None:
-            parameters = self._space.parameters(self._plan.suggestion_of(record))
-            self._optuna.enqueue_trial(self._space.categories(parameters))
-            self._asked, _ = self._suggested()
+        parameters = self._space.parameters(self._plan.suggestion_of(record))
         self._keep(record)
-        trial, self._asked = self._asked, None
-        self._tell(trial, record)
-        self._write_down(trial.number)
-
-    def _suggested(self) -> tuple[optuna.Trial, Parameters]:
-        trial, values = self._optuna.ask(), self._space.values
-        return trial, {name: trial.suggest_categorical(name, list(values[name])) for name in values}
+        if self._asked is not None:
+            self._tell(self._asked, record)
+        else:
+            known = optuna.trial.create_trial(
+                params=self._space.categories(parameters),
+                distributions=distributions(self._space),
+                user_attrs=attributes(record),
+                **self._outcome(record),
+            )
+            self._optuna.add_trial(known)
+        self._asked = None
+        if self._journal is not None:  # in one write
+            self._journal.add_trial(self._optuna.get_trials(deepcopy=False)[-1])
 
     def _keep(self, record: TrialRecord) -> None:
         """Know a trial; merge points of which it shows that their buckets are equal."""
@@ -126,11 +130,6 @@ class Search:
         if values is not None:
             return {"state": TrialState.COMPLETE, "values": [value.value for value in values]}
         return {"state": TrialState.PRUNED if record.state == "oom" else TrialState.FAIL}
-
-    def _write_down(self, number: int) -> None:
-        """A trial that was measured into the journal, in one write."""
-        if self._journal is not None:
-            self._journal.add_trial(self._optuna.get_trials(deepcopy=False)[number])
 
     def _is_open(self, parameters: Parameters) -> bool:
         """Whether a combination is not known, and may fit."""

@@ -76,13 +76,9 @@ class SearchSpace:
         """
         setting = self._buckets.standing(suggestion.setting, self._plan.target)
         without = setting.indifferent(self._plan.target)
-        point: Parameters = {}
-        for name, values in self.values.items():
-            if name.startswith(ENVIRONMENT_PREFIX):
-                point[name] = suggestion.environment[name.removeprefix(ENVIRONMENT_PREFIX)]
-            else:
-                point[name] = values[0] if name in without else getattr(setting, name)
-        return point
+        variables = {f"{ENVIRONMENT_PREFIX}{name}": value for name, value in suggestion.environment.items()}
+        own = setting.model_dump() | variables
+        return {name: values[0] if name in without else own[name] for name, values in self.values.items()}
 
     def categories(self, parameters: Parameters) -> Parameters:
         """The point in listed values only: a batch that the study does not list was found for "max"."""
@@ -91,18 +87,17 @@ class SearchSpace:
             for name, value in parameters.items()
         }
 
-    def as_measured(self, parameters: Parameters) -> Parameters | None:
-        """The same for two points that are one trial, in this order of knobs; None where no batch fits.
+    def as_measured(self, parameters: Parameters) -> Parameters:
+        """The same for two points that are one trial, in this order of knobs; itself where no batch fits.
 
         A number in the place of "max", knobs without effect at their first value.
         """
         fits = self._setting(parameters) is not None
-        return self.parameters(self.suggestion(parameters)) if fits else None
+        return self.parameters(self.suggestion(parameters)) if fits else parameters
 
     def key(self, parameters: Parameters) -> tuple[Any, ...]:
         """The same for two points that are one trial."""
-        point = self.as_measured(parameters) or parameters
-        return tuple(sorted((name, repr(value)) for name, value in point.items()))
+        return tuple(sorted((name, repr(value)) for name, value in self.as_measured(parameters).items()))
 
     def may_fit(self, parameters: Parameters, known: Iterable[TrialRecord]) -> bool:
         """Whether a batch may fit: none of ``known`` wanted no more and was out of memory."""

@@ -219,12 +219,13 @@ class Plan:
         for, the suggestion is the first visit at the target.
         """
         suggestions = {each.key: each for each in (self.default(), *map(self.suggestion_of, winners))}
+        first = {request.trial_id for request in self.curve(self.default())}
         unique = {
             request.trial_id: request
             for suggestion in suggestions.values()
             for visit in range(self.num_visits)
             for request in self.curve(suggestion, visit)
-            if self._follows(request)
+            if visit or (self.is_search and request.trial_id not in first and not self.is_there(request))
         }
         requests, shuffled = list(unique.values()), random.Random(self.study.seed)
         shuffled.shuffle(requests)
@@ -262,13 +263,6 @@ class Plan:
             return []
         sizes = [self.target * factor for factor in DOUBLINGS[:2]]
         return [size for size in sizes if study.uneven_batch(size) is None]
-
-    def _follows(self, request: StepsRequest) -> bool:
-        """Whether a visit is made when the winner is known: all but what has shown that it is the winner."""
-        if request.visit:
-            return True
-        is_default = choice.is_default(self.study_in_numbers, request.config)
-        return self.is_search and not is_default and not self.is_there(request)
 
     @property
     def num_visits(self) -> int:

@@ -54,6 +54,7 @@ Samples = Annotated[int, Field(gt=0, le=10**12)]
 # of a step: what lies outside is in another unit
 StepTime = Annotated[float, Field(ge=1e-9, le=1e7, allow_inf_nan=False)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
+Scaling = Literal["weak", "strong"]
 
 
 class MeasuredRow(BaseModel):
@@ -72,7 +73,7 @@ class MeasuredRow(BaseModel):
     step_time_high_s: StepTime | None = None
     mean_step_time_s: StepTime | None = None
     communication_s: Annotated[Number, Field(ge=0)] | None = None
-    scaling: Literal["weak", "strong"] | None = None
+    scaling: Scaling | None = None
     placement: str = ""
     workers: tuple[int, ...] = ()  # on each node, where the placement says so
     gradient_accumulation: Samples = 1
@@ -115,14 +116,12 @@ class MeasuredRow(BaseModel):
 class MeasuredTable:
     """The rows of a file that are measurements of steps, and what of it is none."""
 
-    path: Path
-    is_summary: bool
     rows: tuple[MeasuredRow, ...]
     notes: tuple[str, ...]  # rows and columns that were left out, in words
 
 
-def read_measured_csv(path: Path) -> MeasuredTable:
-    """The measurements of a file.
+def read_measured_csv(path: Path, scaling: Scaling | None = None) -> MeasuredTable:
+    """The measurements of a file, whose column ``scaling`` must not contradict ``scaling``.
 
     Raises:
         RequestError: the first fault: the line of the file, the column, the rule and the value received; or
@@ -146,9 +145,13 @@ def read_measured_csv(path: Path) -> MeasuredTable:
             skipped[why] += 1
             continue
         try:
-            rows.append(MeasuredRow.model_validate(_values(named, path, is_summary)))
+            row = MeasuredRow.model_validate(_values(named, path, is_summary))
         except ValidationError as error:
             raise RequestError(f"{path}: line {number}: {first_fault(error)}") from None
+        if scaling and row.scaling not in (None, scaling) and not is_summary:
+            said = f"{row.scaling}, as the column scaling of {path} says"
+            raise RequestError(f"--scaling: {said} (received {scaling})")
+        rows.append(row)
     left_out = ", ".join(f"{plural(number, 'row')} {why}" for why, number in skipped.items())
     if not rows:
         raise RequestError(f"{path}: at least one measured step (received none: {left_out or 'no row'})")
@@ -156,7 +159,7 @@ def read_measured_csv(path: Path) -> MeasuredTable:
     unread = [] if is_summary else [name for name in header if name not in read]
     notes = [f"left out of {path.name}: {left_out}"] if skipped else []
     notes += [f"columns that were not read: {', '.join(unread)}"] if unread else []
-    return MeasuredTable(path, is_summary, tuple(rows), tuple(notes))
+    return MeasuredTable(tuple(rows), tuple(notes))
 
 
 def _cells_of(path: Path) -> list[tuple[int, list[str]]]:

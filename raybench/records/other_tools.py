@@ -15,12 +15,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import AliasPath, BaseModel, Field, ValidationError
 
 from raybench.errors import RequestError
-from raybench.records.measured_csv import MeasuredRow, MeasuredTable, read_measured_csv
+from raybench.records.measured_csv import MeasuredRow, MeasuredTable, Scaling, read_measured_csv
 from raybench.spec.plural import plural
 from raybench.spec.sweep import COLLECTIVES, Collective
 from raybench.spec.user_input import first_fault
@@ -144,7 +144,7 @@ class RunFile:
 _Read = tuple[MeasuredRow, tuple[str, ...]]  # and notes
 
 
-def read_measured(files: Sequence[Path], scaling: Literal["weak", "strong"] | None) -> MeasuredTable:
+def read_measured(files: Sequence[Path], scaling: Scaling | None) -> MeasuredTable:
     """The measurements of a CSV file, or of the files of runs.
 
     Runs of one global batch on several numbers of devices are strong scaling, where ``scaling`` does not say.
@@ -158,7 +158,7 @@ def read_measured(files: Sequence[Path], scaling: Literal["weak", "strong"] | No
     if len(runs) == 1 and runs[0].path.suffix != ".json":
         if re.search(r"#.* algbw ", _text(runs[0].path)):
             raise RequestError(f"{files[0]}: a log of nccl-tests is for predict --communication")
-        return read_measured_csv(runs[0].path)
+        return read_measured_csv(runs[0].path, scaling)
     found = [_read_run(run) for run in runs]
     batches = [row.batch_size * row.world_size * row.gradient_accumulation for row, _ in found]  # of a step
     several = len({row.world_size for row, _ in found}) > 1
@@ -168,7 +168,7 @@ def read_measured(files: Sequence[Path], scaling: Literal["weak", "strong"] | No
         for (row, _), batch in zip(found, batches, strict=True)
     )
     notes = dict.fromkeys(note for _, notes in found for note in notes)
-    return MeasuredTable(runs[0].path, False, rows, tuple(notes))
+    return MeasuredTable(rows, tuple(notes))
 
 
 def _read_run(run: RunFile) -> _Read:

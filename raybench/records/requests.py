@@ -12,7 +12,7 @@ import json
 from collections.abc import Collection, Hashable, Mapping
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from raybench.records.base import Count, Duration, Finite, Frozen, Whole, Workers
 from raybench.spec.knobs import KnobValue, Setting
@@ -49,17 +49,6 @@ Variant = Literal["plain", "base", "concurrent", "local", "ddp", "replay", "anch
 # Evaluated epochs of one training, each with its score, the larger the better: the test accuracy, without
 # one the negative test loss.
 LearningCurve = tuple[tuple[Count, Finite], ...]
-
-
-def _hashable(value: Any) -> Hashable:
-    """A value that is equal where ``value`` is, and can be a key."""
-    if isinstance(value, BaseModel):
-        return type(value), *map(_hashable, vars(value).values()), _hashable(value.model_extra or {})
-    if isinstance(value, dict):
-        return frozenset((name, _hashable(each)) for name, each in value.items())
-    if isinstance(value, list | tuple):
-        return tuple(map(_hashable, value))
-    return value  # type: ignore[no-any-return]
 
 
 class Place(Frozen):
@@ -109,10 +98,8 @@ class Configuration(Place):
 
         ``world_size``: knobs that have no effect on so many devices do not count either.
         """
-        fields = (
-            _hashable(value) for name, value in vars(self).items() if name != "setting" and name not in ignore
-        )
-        return self.setting.key(world_size, ignore), *fields
+        fields = self.model_dump(mode="json", exclude={"setting", *ignore})
+        return self.setting.key(world_size, ignore), json.dumps(fields, sort_keys=True)
 
     def same_question(self, other: Configuration) -> bool:
         """Whether the two differ in nothing but world size and placement.

@@ -188,7 +188,17 @@ class HeldSteps(Frozen):
     waited_s: Duration
 
 
-class StepsResult(Frozen):
+class Memory(Frozen):
+    """The memory of each rank, in bytes; null where unknown."""
+
+    #: memory of each rank, as torch counts it
+    peak_memory_bytes: tuple[Bytes, ...] | None = None
+    #: memory of each rank: on a GPU the most that torch reserved for what is measured, and what others use;
+    #: on CPUs the process's
+    device_memory_bytes: tuple[Bytes, ...] | None = None
+
+
+class StepsResult(Memory):
     """What a complete trial of steps has."""
 
     kind: Literal["steps"] = "steps"
@@ -250,11 +260,6 @@ class StepsResult(Frozen):
     update_s: Seconds | None = None
     #: the same with a fused optimizer, in s
     fused_update_s: Seconds | None = None
-    #: memory of each rank, as torch counts it
-    peak_memory_bytes: tuple[Bytes, ...] | None = None
-    #: memory of each rank: on a GPU the most that torch reserved for what is measured, and what others use;
-    #: on CPUs the process's
-    device_memory_bytes: tuple[Bytes, ...] | None = None
     #: limit of each rank: its GPU's memory, or its share of the host's
     memory_limit_bytes: tuple[Count, ...] | None = None
     #: how often torch's allocator found each rank's GPU full in the rounds; empty: an older record
@@ -295,15 +300,10 @@ class StepsResult(Frozen):
         return self
 
 
-class ProbeResult(Frozen):
-    """What a complete probe has: the memory that each rank took, in bytes; null where unknown."""
+class ProbeResult(Memory):
+    """What a complete probe has: the memory that each rank took."""
 
     kind: Literal["probe"] = "probe"
-    #: memory of each rank, as torch counts it
-    peak_memory_bytes: tuple[Bytes, ...] | None = None
-    #: memory of each rank: on a GPU the most that torch reserved for what is measured, and what others use;
-    #: on CPUs the process's
-    device_memory_bytes: tuple[Bytes, ...] | None = None
     #: limit of each rank: its GPU's memory, or its share of the host's
     memory_limit_bytes: tuple[Count, ...] | None = None
     #: memory of each rank that does not grow with the batch (weights, gradients, buckets, optimizer); on CPUs
@@ -391,7 +391,7 @@ class Pruned(Frozen):
     compared: Count
 
 
-class TrainingResult(Frozen):
+class TrainingResult(Memory):
     """What a complete training trial has."""
 
     kind: Literal["training"] = "training"
@@ -405,10 +405,6 @@ class TrainingResult(Frozen):
     resumed_after: Whole = 0
     #: why it was stopped early; null: all epochs were trained
     stopped_by: Pruned | None = None
-    #: memory of each rank, as torch counts it
-    peak_memory_bytes: tuple[Bytes, ...] | None = None
-    #: memory of each rank, as the device (on CPUs the process) counts it
-    device_memory_bytes: tuple[Bytes, ...] | None = None
     #: busy share of each rank's device while training, 0 to 1
     device_utilization: tuple[Duration | None, ...] = ()
     #: where the trained model is, below the results directory; null: it was not kept

@@ -14,7 +14,7 @@ import pytest
 
 import raybench
 from raybench import api, study
-from raybench.commands import scaling, scaling_run
+from raybench.commands import runs, scaling
 from raybench.commands.console import make_console
 from raybench.commands.measuring import Ended
 from raybench.commands.report import write_and_print
@@ -97,7 +97,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, directory: Path) -> list[scaling.Scal
         kept.append(options)
         return Ended(0, directory)
 
-    monkeypatch.setattr(scaling_run, "run_scaling", run)
+    monkeypatch.setattr(runs, "run_scaling", run)
     return kept
 
 
@@ -164,9 +164,7 @@ def test_a_factory_needs_no_study(asked: list[scaling.ScalingOptions]) -> None:
 def test_a_factory_is_planned_without_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to its check, in a process of its own, which no unit test starts."""
     seen = list[Any]()
-    monkeypatch.setattr(
-        scaling_run, "check_workload", lambda cluster, plan, needs: seen.append(plan) or 1 / 0
-    )
+    monkeypatch.setattr(runs, "check_workload", lambda cluster, plan, needs: seen.append(plan) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
         raybench.run(factory="my_model:build", batch_sizes=[8, 16], device="cpu", world_sizes=[1])
     (plan,) = seen
@@ -229,7 +227,7 @@ def test_a_function_of_a_notebook_is_refused() -> None:
 def test_what_ends_a_run_is_raised(
     code: int, error: type[BaseException], directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scaling_run, "run_scaling", lambda *_: Ended(code, directory))
+    monkeypatch.setattr(runs, "run_scaling", lambda *_: Ended(code, directory))
     with pytest.raises(error, match=str(directory)):
         raybench.run()
 
@@ -241,10 +239,10 @@ def test_an_interrupt_and_a_full_disk_before_anything_is_measured(monkeypatch: p
 
         return run
 
-    monkeypatch.setattr(scaling_run, "run_scaling", raising(Interrupted("SIGINT")))
+    monkeypatch.setattr(runs, "run_scaling", raising(Interrupted("SIGINT")))
     with pytest.raises(KeyboardInterrupt, match="SIGINT"):
         raybench.run()
-    monkeypatch.setattr(scaling_run, "run_scaling", raising(OSError(28, "No space left on device", "x")))
+    monkeypatch.setattr(runs, "run_scaling", raising(OSError(28, "No space left on device", "x")))
     with pytest.raises(raybench.StoreError, match="x: No space left on device"):
         raybench.run()
 

@@ -19,7 +19,6 @@ from raybench.analysis.simulate.steps import MeasuredGroup, Measurement, Questio
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.summary import model_name
 from raybench.analysis.units import level_unit
-from raybench.errors import RequestError
 from raybench.machine.environment import Environment
 from raybench.records.measured_csv import MeasuredRow, MeasuredTable
 from raybench.records.record import TrialRecord
@@ -177,16 +176,8 @@ def groups_of_table(table: MeasuredTable, asked: ScalingMode | None = None) -> l
 
     ``asked`` is the scaling of a file that does not say it, else weak. Of several settings the one of the
     most world sizes is taken, of these the one of the most rows, then the first.
-
-    Raises:
-        RequestError: the file says that its batches are the others.
     """
     scaling = asked or "weak"
-    said = sorted({row.scaling for row in table.rows if row.scaling and not table.is_summary} - {scaling})
-    if asked is not None and said:
-        raise RequestError(
-            f"--scaling: {said[0]}, as the column scaling of {table.path} says (received {asked})"
-        )
     families = _grouped(table.rows, lambda row: (row.model, row.context, row.scaling or scaling))
     return [_group(table, rows, scaling) for rows in families.values()]
 

@@ -191,7 +191,7 @@ def test_what_would_be_measured_as_another_is_not_left_out_beside_it():
     (default,) = store.records[:1]
     store.records = [default, *(r.model_copy(update={"state": "crashed"}) for r in whole if r != default)]
     known = KnownBuckets(CAPS, store.records)
-    asked = [each.request for each in plan.trials() if each.request.config.world_size == 2]
+    asked = [each for each in plan.trials() if each.config.world_size == 2]
     stand_ins = [known.stand_in(each) for each in asked]
     own = [each.config.setting.batch_size for each, other in zip(asked, stand_ins, strict=True) if not other]
     assert own == [64, 32, 32, 32]  # the crashed one stands for no other

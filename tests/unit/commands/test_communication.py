@@ -8,8 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from raybench.commands import measuring
-from raybench.commands.communication_run import sweep_of
 from raybench.commands.options import Options, parse_sizes
+from raybench.commands.runs import sweep_of
 from raybench.errors import RequestError, StoreError
 from raybench.launch.cluster import Cluster
 from raybench.machine.environment import capture

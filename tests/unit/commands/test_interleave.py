@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -168,7 +169,7 @@ def test_a_start_without_a_default_says_where_to_look(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     planted = Planted(lambda side, place: 0.010)
-    monkeypatch.setattr(compare_run, "_read", lambda results: None)
+    monkeypatch.setattr(compare_run, "resolve", lambda *_: SimpleNamespace(headline=None))
     code, text = printed(tmp_path, planted, monkeypatch)
     assert code == 1
     assert "start 1 of A: the default was not measured" in text

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from raybench.commands import measuring, scaling_run
+from raybench.commands import measuring, runs
 from raybench.commands.measuring import Ended, as_it_began
 from raybench.commands.progress import Display
+from raybench.commands.runs import plan_lines, planned
 from raybench.commands.scaling import ScalingOptions
-from raybench.commands.scaling_run import plan_lines, planned
 from raybench.driver.time_budget import estimate
 from raybench.errors import RequestError, StoreError
 from raybench.machine.environment import capture, of_nodes
@@ -40,12 +40,12 @@ def lines_of_a_run(plan: Plan, folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     """All that a run prints, with planted times in the place of processes."""
     fake = FakeRunner(noise=QUIET, num_devices=2)
     monkeypatch.setattr(measuring, "runner_class", lambda kind: lambda *_, **__: fake)
-    monkeypatch.setattr(scaling_run, "time", SimpleNamespace(time=lambda: 1000.0))
+    monkeypatch.setattr(runs, "time", SimpleNamespace(time=lambda: 1000.0))
     options: Any = SimpleNamespace(began=1000.0, retry=(), runner="group", verify=False, lives_on=False)
     cluster: Any = SimpleNamespace(prepare=lambda needs, **_: None)
     console = Console(file=io.StringIO(), width=200)
     with ResultsDirectory.create(folder, plan.study, capture()) as store, Display(console) as display:
-        scaling_run._measure(options, plan, cluster, store, display, None)
+        runs._measure(options, plan, cluster, store, display, None)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().splitlines()
 
@@ -74,7 +74,7 @@ def dry(**fields: Any) -> str:
 def test_a_dry_run_is_of_a_whole_study(tmp_path: Path) -> None:
     options = ScalingOptions(output=tmp_path, resume=True, dry_run=True)
     with pytest.raises(RequestError, match="--dry-run: "):
-        scaling_run.run_scaling(options, Console(file=io.StringIO()))
+        runs.run_scaling(options, Console(file=io.StringIO()))
 
 
 def test_a_dry_run_estimates_the_time_and_says_what_it_is_of() -> None:
@@ -119,19 +119,19 @@ def test_a_search_for_more_than_there_is_goes_on_as_the_grid_that_it_became(
         environments=lambda needs: [here],
         close=lambda: None,
     )
-    monkeypatch.setattr(scaling_run, "check_workload", lambda *_: Checked())
+    monkeypatch.setattr(runs, "check_workload", lambda *_: Checked())
 
     def run(store: ResultsDirectory, measure: Any, **_: Any) -> Ended:
         kept.append(store.study().search.method)
         return Ended(0, store.path)
 
-    monkeypatch.setattr(scaling_run, "measure_and_report", run)
-    monkeypatch.setattr(scaling_run, "request_of", lambda options: (cluster, spec))
+    monkeypatch.setattr(runs, "measure_and_report", run)
+    monkeypatch.setattr(runs, "request_of", lambda options: (cluster, spec))
 
     def typed(*, resume: bool) -> str:
         console = Console(file=io.StringIO(), width=200)
         options = ScalingOptions(output=tmp_path / "results", resume=resume)
-        assert scaling_run.run_scaling(options, console).code == 0
+        assert runs.run_scaling(options, console).code == 0
         assert isinstance(console.file, io.StringIO)
         return console.file.getvalue()
 
@@ -158,21 +158,21 @@ def test_a_dry_run_refuses_a_directory_with_something_in_it_as_the_run_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = plan_of()
-    monkeypatch.setattr(scaling_run, "check_workload", lambda *_: Checked())
+    monkeypatch.setattr(runs, "check_workload", lambda *_: Checked())
     cluster: Any = SimpleNamespace(
         await_places=lambda *_: None,
         resources=lambda needs: Resources("cpu", 2, "a CPU"),
         is_local=True,
         close=lambda: None,
     )
-    monkeypatch.setattr(scaling_run, "request_of", lambda options: (cluster, plan.study))
+    monkeypatch.setattr(runs, "request_of", lambda options: (cluster, plan.study))
     (tmp_path / "empty").mkdir()
     options = ScalingOptions(output=tmp_path, dry_run=True)
     console = Console(file=io.StringIO())
     with pytest.raises(StoreError, match="not empty"):
-        scaling_run.run_scaling(options, console)
+        runs.run_scaling(options, console)
     options = ScalingOptions(output=tmp_path / "empty", dry_run=True)
-    assert scaling_run.run_scaling(options, console) == Ended(0)
+    assert runs.run_scaling(options, console) == Ended(0)
     assert not list((tmp_path / "empty").iterdir())
 
 

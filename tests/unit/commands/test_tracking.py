@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from raybench.commands import scaling_run, tracking
+from raybench.commands import runs, tracking
 from raybench.commands.measuring import Ended
 from raybench.commands.scaling import ScalingOptions, scaling_options
 from raybench.errors import RequestError
@@ -24,7 +24,7 @@ from tests.unit.studies import failed, grid, study
 def test_a_missing_package_is_refused_with_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracking, "find_spec", lambda name: None)
     with pytest.raises(RequestError) as error:
-        scaling_run.run_scaling(scaling_options(log="wandb", device="cpu"), Console(file=io.StringIO()))
+        runs.run_scaling(scaling_options(log="wandb", device="cpu"), Console(file=io.StringIO()))
     assert error.value.problems == (
         '--log wandb: the package wandb is not installed: pip install "raybench[wandb]"',
     )
@@ -49,13 +49,13 @@ def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         return Ended(130, store.path)
 
     monkeypatch.setattr(tracking, "find_spec", lambda name: True)
-    monkeypatch.setattr(scaling_run, "check_workload", lambda *_: Checked())
-    monkeypatch.setattr(scaling_run, "measure_and_report", measure)
-    monkeypatch.setattr(scaling_run, "request_of", lambda options: (cluster, spec))
+    monkeypatch.setattr(runs, "check_workload", lambda *_: Checked())
+    monkeypatch.setattr(runs, "measure_and_report", measure)
+    monkeypatch.setattr(runs, "request_of", lambda options: (cluster, spec))
 
     def run() -> tuple[int, str]:
         console = Console(file=io.StringIO(), width=400)
-        ended = scaling_run.run_scaling(ScalingOptions(output=tmp_path / "out", log="mlflow"), console)
+        ended = runs.run_scaling(ScalingOptions(output=tmp_path / "out", log="mlflow"), console)
         assert isinstance(console.file, io.StringIO)
         return ended.code, console.file.getvalue()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.commands.scaling_run import planned as parts
+from raybench.commands.runs import planned as parts
 from raybench.driver.time_budget import BLOCK_S, FINISH_S, OWN_PROCESSES_S, START_S, estimate
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan

@@ -19,7 +19,7 @@ from raybench.analysis.recommendation import Basis
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.stats.verdict import gain_of
-from raybench.commands.scaling_run import plan_lines
+from raybench.commands.runs import plan_lines
 from raybench.driver import stages as verifying
 from raybench.driver.time_budget import Forecast, TimeBudget
 from raybench.errors import Interrupted

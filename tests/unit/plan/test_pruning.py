@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from raybench.analysis import analyse
 from raybench.commands.progress import outcome_words
-from raybench.commands.scaling_run import plan_lines
+from raybench.commands.runs import plan_lines
 from raybench.machine.host import Resources
 from raybench.plan.notes import left_out
 from raybench.plan.pruning import pruned_after

@@ -41,7 +41,6 @@ def test_the_columns_of_the_contract(tmp_path: Path) -> None:
     assert (second.communication_s, second.workers) == (None, (3, 1))
     assert (third.communication_s, third.workers, third.model) == (0.0, (), "gpt")
     assert table.notes == ("columns that were not read: gpu",)
-    assert not table.is_summary
 
 
 @pytest.mark.parametrize(
@@ -141,7 +140,6 @@ def test_a_summary_says_what_was_left_out(tmp_path: Path) -> None:
         "s,4,training,complete,weak,4,1,32,,false\n"
         "s,5,scaling,complete,weak,4,1,32,0.013,true\n",
     )
-    assert table.is_summary
     assert [(row.world_size, row.nodes) for row in table.rows] == [(1, 1), (2, 1)]
     (note,) = table.notes
     assert "1 row that ended oom, 1 row of the role training, 1 row oversubscribed" in note

@@ -17,4 +17,4 @@ def groups(
     """The groups of a file of these rows."""
     path = folder / "mine.csv"
     path.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
-    return groups_of_table(read_measured_csv(path), scaling)
+    return groups_of_table(read_measured_csv(path, scaling), scaling)

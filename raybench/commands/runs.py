@@ -1,4 +1,4 @@
-"""``scaling`` from the request to the report: everything between the command line and the stages."""
+"""``scaling`` and ``communication`` from the request to the report: all between command line and stages."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
 from rich.console import Console
 
 from raybench.analysis.findings.case import Around
@@ -28,6 +29,7 @@ from raybench.commands.measuring import (
     workers,
 )
 from raybench.commands.notes import note_words, stage_words
+from raybench.commands.options import Options
 from raybench.commands.process import DONE
 from raybench.commands.progress import Display, StudyGauges, StudyProgress
 from raybench.commands.report import analysed, resume_command
@@ -35,6 +37,7 @@ from raybench.commands.scaling import ScalingOptions
 from raybench.commands.tracking import log_study, refuse_missing
 from raybench.driver.session import Session
 from raybench.driver.stages import MOST_WITHOUT_BUDGET, run_study
+from raybench.driver.sweep import SweepPlan, make_sweep_plan, run_sweep
 from raybench.driver.time_budget import FINISH_S, TimeBudget, TimeEstimate, estimate
 from raybench.errors import RequestError
 from raybench.launch.cluster import Cluster
@@ -51,6 +54,8 @@ from raybench.report.document import REPORT
 from raybench.report.format import clock, exact_clock
 from raybench.spec.plural import plural
 from raybench.spec.study import Study
+from raybench.spec.sweep import Sweep
+from raybench.spec.validation import fields, from_validation
 from raybench.spec.workloads import LightningSpec, ScriptSpec, TrainerSpec
 from raybench.workloads import Checked
 
@@ -119,8 +124,12 @@ def _plan(
         trials, (plan, number) = plan.study.search.trials, grid
         there_are = f"there {'is' if number == 1 else 'are'} {plural(number, 'combination')}"
         tell(f"search.trials = {trials}, but {there_are}: measured as a grid")
-    if options.runner == "tune":
-        _refuse_ranks(study)
+    ranks = [list(each) for each in study.scaling.placement if not isinstance(each, str)]
+    if ranks and options.runner == "tune":
+        raise RequestError(
+            "scaling.placement: pack or spread with --runner tune, whose trials have no ranks but their own "
+            f"(received {', '.join(map(str, ranks))})"
+        )
     checked = checked or check_workload(cluster, plan.study, needs)
     if checked.untried:
         tell(f"no step was tried before the workers start: {checked.untried}")
@@ -198,14 +207,63 @@ def _measure(
     return [*notes, *late]
 
 
-def _refuse_ranks(study: Study) -> None:
-    """Raise ``RequestError`` for placements that name ranks of a group that serves the whole study."""
-    ranks = [list(each) for each in study.scaling.placement if not isinstance(each, str)]
-    if ranks:
-        raise RequestError(
-            "scaling.placement: pack or spread with --runner tune, whose trials have no ranks but their own "
-            f"(received {', '.join(map(str, ranks))})"
-        )
+# --- ``communication``
+
+
+def run_communication(options: Options, console: Console) -> int:
+    """Plan, run, analyse, report; the exit code. Raises ``RequestError`` for a wrong request."""
+    tell, sweep = Display(console, quiet=options.quiet).line, sweep_of(options)
+    with closing(Cluster(address=options.address, name=Sweep.name)) as cluster:
+        device = cluster.device_kind() if sweep.resources.device == "auto" else sweep.resources.device
+        resources = sweep.resources.model_copy(update={"device": device})
+        sweep = sweep.model_copy(update={"resources": resources})
+        plan = make_sweep_plan(sweep, resources_there(cluster, sweep, options, tell))
+        now = of_nodes(cluster.environments(needs_of(resources)))
+        if sweep.loopback_nic and not now.rdma_devices:
+            raise RequestError(
+                "--loopback-nic: of adapters of InfiniBand, RoCE or EFA; over sockets the kernel hands "
+                "messages on without an adapter (received a node without one)"
+            )
+        with open_results(plan.sweep, options.output, now, resume=options.resume) as store:
+            return measure_and_report(
+                store,
+                lambda display: _sweep(options, plan, cluster, store, display),
+                command=Sweep.name,
+                quiet=options.quiet,
+            ).code
+
+
+def sweep_of(options: Options) -> Sweep:
+    """The sweep as it was typed; with ``--resume`` that of the directory, changed by what was typed."""
+    data: dict[str, Any] = {}
+    if options.resume:
+        assert options.output is not None
+        with ResultsDirectory.open_readonly(options.output) as store:
+            data = store.sweep().model_dump()
+    for field, value in options.overrides:
+        table, _, name = field.rpartition(".")
+        (data.setdefault(table, {}) if table else data)[name] = value
+    try:
+        return Sweep.model_validate(data)
+    except ValidationError as error:
+        raise RequestError(*from_validation(error, data, fields(Sweep))) from None
+
+
+def _sweep(
+    options: Options, plan: SweepPlan, cluster: Cluster, store: ResultsDirectory, display: Display
+) -> list[str]:
+    """Run the sweep and end every process; the notes on the results."""
+    sweep = plan.sweep
+    with workers(cluster, sweep, plan, store, display) as runner:
+        collectives = plural(len(sweep.collectives), "collective")
+        display.stage(f"Sweeping {collectives} over {plural(len(sweep.message_bytes), 'size')}")
+        lost = run_sweep(plan, runner, store, StudyProgress(None, display), options.retry)
+    notes = [
+        f"placement {name}: on one node the same as {plan.placements[0]}, not measured"
+        for name in sweep.placement
+        if name not in plan.placements
+    ]
+    return notes + [f"not measured, since nodes are gone: {each}" for each in lost]
 
 
 # --- ``--dry-run``: the plan, with nothing started
