@@ -9,7 +9,6 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import (
     AfterValidator,
-    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
@@ -20,7 +19,6 @@ from pydantic import (
 
 from raybench.spec.base import Listed, ListOrValue, Model, PositiveInt, Switch
 from raybench.spec.knobs import Setting
-from raybench.spec.user_input import did_you_mean, received
 
 VocabularySize = Annotated[int, Field(ge=100, strict=True)]
 SequenceLength = Annotated[int, Field(ge=4, strict=True)]
@@ -351,34 +349,20 @@ class LightningSpec(OwnCodeSpec):
 
 
 OwnCode = FactorySpec | TrainerSpec | LightningSpec
-OWN_CODE: dict[str, type[OwnCodeSpec]] = {
-    spec.KEY: spec for spec in (FactorySpec, TrainerSpec, LightningSpec)
-}
-OWN = (*OWN_CODE, ScriptSpec.KEY)  # keys that tell workloads of one's own
-
-
-NAMED = ("mlp", "vision", "text", "causal_lm")
-
-
-def _is_one(value: Any) -> Any:
-    """Refuse what no model below is, or several are."""
-    if isinstance(value, Model):
-        return value
-    keys = [key for key in ("name", *OWN) if key in value] if isinstance(value, Mapping) else []
-    if len(keys) != 1:
-        both = f", not {' and '.join(keys)}" if keys else ""
-        raise ValueError(f"a table with one of name, {', '.join(OWN)}{both}")
-    if keys == ["name"] and value["name"] not in NAMED:
-        hint = did_you_mean(value["name"], NAMED, '"{}"')
-        raise ValueError(f"name: one of {', '.join(NAMED)} (received {received(value['name'])}){hint}")
-    return value
+OWN = ("factory", "trainer", "lightning", "script")  # keys that tell workloads of one's own
 
 
 def kind_of(value: Any) -> str | None:
-    """Which of ``WORKLOADS`` a ``[workload]`` is: by the key that names a function, else by its name."""
+    """Which of ``WORKLOADS`` a ``[workload]`` is: by the key that names a function, else by its name.
+
+    None where it has neither, or several.
+    """
     if isinstance(value, Model):
         return getattr(value, "KEY", None) or str(getattr(value, "name", ""))
-    return next((key for key in OWN if key in value), value.get("name"))
+    keys = [key for key in ("name", *OWN) if key in value] if isinstance(value, Mapping) else []
+    if len(keys) != 1:
+        return None
+    return str(value["name"]) if keys == ["name"] else keys[0]
 
 
 WorkloadSpec = Annotated[
@@ -391,13 +375,14 @@ WorkloadSpec = Annotated[
     | Annotated[TrainerSpec, Tag("trainer")]
     | Annotated[LightningSpec, Tag("lightning")],
     Discriminator(kind_of),
-    BeforeValidator(_is_one),
 ]
 WORKLOADS: dict[str, type[Model]] = {
     "mlp": MLPSpec,
     "vision": VisionSpec,
     "text": TextSpec,
     "causal_lm": CausalLMSpec,
-    **OWN_CODE,
+    "factory": FactorySpec,
+    "trainer": TrainerSpec,
+    "lightning": LightningSpec,
     "script": ScriptSpec,
 }
