@@ -50,29 +50,20 @@ def load_local_first(load: Callable[..., T], name: str, data: Path | None) -> T:
             return load(name, local_files_only=False)
 
 
-def reachable() -> bool:
-    """Whether the hub may answer: the library itself tries for 20 s before it gives up."""
+def reachable(url: str = "") -> bool:
+    """Whether ``url``, or the hub, may answer: the hub's library itself tries for 20 s before it gives up.
+
+    Not where the user allows no downloads (``HF_HUB_OFFLINE``), nor without a network in which the host has
+    an address, or a proxy that may know it.
+    """
     from huggingface_hub import constants
 
-    return not is_offline() and has_address(constants.ENDPOINT)
-
-
-def is_offline() -> bool:
-    """Whether the user allows no downloads: ``HF_HUB_OFFLINE``."""
-    from huggingface_hub import constants
-
-    return bool(constants.HF_HUB_OFFLINE)
-
-
-def has_address(url: str) -> bool:
-    """Whether there is a network in which the host of ``url`` has an address, or a proxy that may know it."""
-    if getproxies():
-        return True
+    if constants.HF_HUB_OFFLINE:
+        return False
     try:
-        socket.getaddrinfo(urlsplit(url).hostname, None)
+        return bool(getproxies() or socket.getaddrinfo(urlsplit(url or constants.ENDPOINT).hostname, None))
     except OSError:
         return False
-    return True
 
 
 def requirement(what: str, name: str, data: Path | None, options: str = "") -> str:

@@ -14,12 +14,11 @@ from torch import nn
 
 from raybench.errors import RequestError
 from raybench.spec.knobs import KnobValue
-from raybench.workloads.protocol import OfLoaders, as_made, other_sampler
+from raybench.workloads.protocol import UNKNOWN_STEPS, OfLoaders, as_made, ignored, other_sampler
 
 WHERE = "workload.lightning"
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")  # one code, two packages
 BATCH_INDEX = 1  # of every step: what a module does in its first batch, or every hundredth, is in none
-UNKNOWN_STEPS = 1000  # of a training, where an optimizer alone is made
 # hooks that a Trainer calls in every step
 HOOKS = (
     "on_train_batch_start", "on_before_batch_transfer", "transfer_batch_to_device", "on_before_backward",
@@ -62,7 +61,7 @@ class LightningWorkload(OfLoaders):
                 f"{WHERE}: automatic optimization, whose steps raybench can run "
                 f"(received {type(module).__name__} with automatic_optimization = False)"
             )
-        module.log = module.log_dict = _ignored  # each would warn that there is no Trainer
+        module.log = module.log_dict = ignored  # each would warn that there is no Trainer
         self._module, self._data = module, data
         self._ready: list[bool] = []  # a list: a copy of this object shares what it has set up
         super().__init__()
@@ -209,7 +208,3 @@ def _is_changed(module: Any, name: str) -> bool:
     """Whether a class of the user's own has another ``name`` than LightningModule."""
     owner = next((each for each in type(module).__mro__ if name in vars(each)), None)
     return owner is not None and not owner.__module__.startswith(("lightning.", "pytorch_lightning."))
-
-
-def _ignored(*_: Any, **__: Any) -> None:
-    """What ``log`` does in the place of a Trainer's."""

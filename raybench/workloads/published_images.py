@@ -58,7 +58,7 @@ class PublishedImages:
             return found
         data_set = self._class()
         url = data_set.url if hasattr(data_set, "url") else data_set.mirrors[0]
-        if hub.has_address(url) and not hub.is_offline():
+        if hub.reachable(url):
             try:
                 place.mkdir(parents=True, exist_ok=True)
                 with FileLock(place / f"{self.torchvision}.lock"):
