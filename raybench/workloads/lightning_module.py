@@ -116,15 +116,14 @@ class LightningWorkload(OfLoaders):
         return (*other_sampler(self.loader("train")), *dict.fromkeys(changed))
 
     def knobs(self) -> Mapping[str, KnobValue]:
-        """What the training loader says, for knobs that the study does not name."""
+        """What the training loader says, for knobs that the study does not name; None: nothing."""
         loader = self.loader("train")
-        known = {
+        return {
             "batch_size": loader.batch_size,
             "workers": loader.num_workers,
             "persistent_workers": loader.persistent_workers,
             "pin_memory": loader.pin_memory,
         }
-        return {name: value for name, value in known.items() if value is not None}
 
     def _set_up(self) -> None:
         """As a Trainer does before the first epoch, in its order; with storage, whatever is made without."""

@@ -148,12 +148,12 @@ class TrainerWorkload(OfLoaders):
         return (*other_sampler(self.loader("train")), *own, *changed, *named)
 
     def knobs(self) -> Mapping[str, KnobValue]:
-        """What the TrainingArguments say, for knobs that the study does not name."""
+        """What the TrainingArguments say, for knobs that the study does not name; None: nothing."""
         args, static = self._args, getattr(self._args, "ddp_static_graph", None)
         # by a rule of the Trainer's own where its arguments do not say; a static graph finds them anyway
         finds_unused = getattr(self._trainer.accelerator.ddp_handler, "find_unused_parameters", None)
         precision = "bf16" if args.bf16 else "fp16" if args.fp16 else "tf32" if args.tf32 else None
-        known: dict[str, KnobValue] = {
+        return {
             "batch_size": args.per_device_train_batch_size,
             "gradient_accumulation": args.gradient_accumulation_steps,
             "precision": precision,
@@ -167,7 +167,6 @@ class TrainerWorkload(OfLoaders):
             "persistent_workers": args.dataloader_persistent_workers,
             "pin_memory": args.dataloader_pin_memory,
         }
-        return {name: value for name, value in known.items() if value is not None}
 
     def make_loader(self, split: str) -> Any:
         """The Trainer's own, without the columns that its model does not take."""

@@ -243,5 +243,5 @@ def test_a_download_that_fails_or_is_not_wanted(tmp_path, monkeypatch, is_offlin
     monkeypatch.setattr(torchvision.datasets, "CIFAR10", fails)
     monkeypatch.setattr(hub, "reachable", lambda url: not is_offline)
     said = message(CIFAR10, tmp_path)
-    assert said.startswith("data: a directory with CIFAR-10")
+    assert said.startswith("data: a directory with CIFAR10")
     assert ("; downloading it failed: Dataset not found" in said) is not is_offline
