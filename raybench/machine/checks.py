@@ -172,9 +172,6 @@ _MIN_SHARED_BYTES = GIB
 def shared_memory() -> Iterator[Check]:
     """Where Ray and DataLoader processes pass data."""
     path = Path("/dev/shm")
-    if not path.is_dir():
-        yield Check("shared memory", "warning", "no /dev/shm: Ray's object store goes to the disk instead")
-        return
     usage = shutil.disk_usage(path)
     text = f"{as_size(usage.free)} free of {as_size(usage.total)} in {path}, for Ray and DataLoader processes"
     mend = "sudo mount -o remount,size=8G /dev/shm; of a container: docker run --shm-size=8g ..."

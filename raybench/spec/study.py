@@ -14,6 +14,7 @@ from raybench.spec.base import (
     Listed,
     ListOrValue,
     Model,
+    NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
@@ -32,7 +33,6 @@ MOST_STARTS = 20  # of the workers, for one study
 MOST_VISITS = 100  # of one setting at one world size
 MOST_AS_IF = 4  # further numbers of devices: each is one more block in a round
 MOST_SEEDS = 1000
-LONGEST_NAME = 100  # characters: the results directory is called after the study
 
 
 # Ray Train and raybench set these for each worker; a study that sets them breaks the process group.
@@ -71,9 +71,7 @@ class OptimizerSpec(Model):
     name: Literal["sgd", "adam", "adamw"] = Field("sgd", description="of torch.optim")
     learning_rate: PositiveFloat = Field(0.01, description="learning rate, before any scaling by [training]")
     momentum: float = Field(0.0, ge=0, lt=1, strict=True, description="of sgd")
-    weight_decay: float = Field(
-        0.0, ge=0, strict=True, allow_inf_nan=False, description="as torch.optim takes it"
-    )
+    weight_decay: NonNegativeFloat = Field(0.0, description="as torch.optim takes it")
 
 
 class ScalingSpec(Model):
@@ -204,7 +202,7 @@ class TrainingSpec(Model):
         description="samples of an optimizer step to which optimizer.learning_rate belongs; "
         "unset: those of one device",
     )
-    warmup_epochs: Annotated[float, Field(ge=0, strict=True, allow_inf_nan=False)] = Field(
+    warmup_epochs: NonNegativeFloat = Field(
         0.0,
         description="epochs in which the learning rate rises evenly from 0 to the scaled one, at which it "
         "stays; 0 leaves it to the workload's scheduler, if it has one",
@@ -256,8 +254,8 @@ class ResourcesSpec(Model):
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: GPUs where there are any")
     cpus_per_worker: PositiveInt = Field(1, description="cores of one device on CPUs, and of a GPU's worker")
     oversubscribe: Switch = Field(False, description="more workers than cores, marked so; never on GPUs")
-    wait_seconds: Annotated[float, Field(ge=0, le=LONGEST_S, strict=True, allow_inf_nan=False)] = Field(
-        60.0, description="how long nodes of a cluster that come late are waited for, in s"
+    wait_seconds: NonNegativeFloat = Field(
+        60.0, le=LONGEST_S, description="how long nodes of a cluster that come late are waited for, in s"
     )
 
 
@@ -270,9 +268,8 @@ class Study(Model):
         "training.timeout_seconds", "time_budget_seconds", "question", "is_smoke", "code_folder",
     )  # fmt: skip
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=LONGEST_NAME)] = Field(
-        description="what the study is called"
-    )
+    # of 100 characters at most: the results directory is called after the study
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$", description="what the study is called")
     question: str = Field(
         "", description="what the study asks, the title of its report; unset: the first line of its file"
     )

@@ -197,15 +197,10 @@ class CausalLMSpec(_TextModelSpec):
         return sizes._replace(feed_forward_dim=self.feed_forward_dim or 4 * sizes.hidden_dim)
 
 
-def _two_parts(value: str) -> str:
-    module, colon, function = value.partition(":")
-    parts = [*module.split("."), function]
-    if not colon or not all(part.isidentifier() for part in parts):
-        raise ValueError('"package.module:function"')
-    return value
-
-
-FunctionPath = Annotated[str, AfterValidator(_two_parts)]
+_IDENTIFIER = r"[^\W\d]\w*"
+FunctionPath = Annotated[
+    str, Field(pattern=rf"^{_IDENTIFIER}(\.{_IDENTIFIER})*:{_IDENTIFIER}$", strict=True)
+]  # package.module:function
 
 
 class OwnCodeSpec(Model):
@@ -278,6 +273,7 @@ class ScriptSpec(Model):
         "those that the study sets",
     )
 
+    input: ClassVar[str] = "script"  # its own
     #: what ``DistributedDataParallel`` takes, whatever the script gives it
     DDP_KNOBS: ClassVar[tuple[str, ...]] = tuple(
         name for name in Setting.model_fields if name in (*Setting.DDPS_OWN, *Setting.DDP_ONLY)
@@ -289,11 +285,6 @@ class ScriptSpec(Model):
     def name(self) -> str:
         """What reports call it: the file's or module's own name."""
         return self.script.rsplit("/", 1)[-1]
-
-    @property
-    def input(self) -> str:
-        """Its own."""
-        return "script"
 
     @property
     def placeholders(self) -> tuple[str, ...]:
