@@ -375,19 +375,14 @@ def setting_in_numbers(values: Mapping[str, Any], largest: LargestBatch | None) 
     return None if batch is None else setting.model_copy(update={"batch_size": batch})
 
 
-_LISTED = {  # what the list of values says beyond its knob
-    "batch_size": "samples per device and micro-batch (weak scaling), or of all devices (strong); "
-    '"max": the largest that fits in 90% of the memory, found first'
-}
-
-
 def _list_fields() -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for name, field in Setting.model_fields.items():
         item = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+        description = field.description
         if name == "batch_size":
             item = PositiveInt | Literal["max"]
-        description = _LISTED.get(name, field.description)
+            description = f'{description}; "max": the largest that fits in 90% of the memory, found first'
         listed = Field((field.default,), min_length=1, description=description)
         fields[name] = (Listed[item], listed)  # type: ignore[valid-type]
     return fields

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args
 
 from pydantic import (
     AfterValidator,
@@ -362,18 +362,11 @@ WorkloadSpec = Annotated[
     | Annotated[TextSpec, Tag("text")]
     | Annotated[CausalLMSpec, Tag("causal_lm")]
     | Annotated[FactorySpec, Tag("factory")]
-    | Annotated[ScriptSpec, Tag("script")]
     | Annotated[TrainerSpec, Tag("trainer")]
-    | Annotated[LightningSpec, Tag("lightning")],
+    | Annotated[LightningSpec, Tag("lightning")]
+    | Annotated[ScriptSpec, Tag("script")],
     Discriminator(kind_of),
 ]
 WORKLOADS: dict[str, type[Model]] = {
-    "mlp": MLPSpec,
-    "vision": VisionSpec,
-    "text": TextSpec,
-    "causal_lm": CausalLMSpec,
-    "factory": FactorySpec,
-    "trainer": TrainerSpec,
-    "lightning": LightningSpec,
-    "script": ScriptSpec,
+    tag.tag: spec for spec, tag in map(get_args, get_args(get_args(WorkloadSpec)[0]))
 }

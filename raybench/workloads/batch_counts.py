@@ -16,7 +16,6 @@ from raybench.workloads.protocol import Workload
 # are parts of a batch (inputs, labels), and such a part has still fewer of its own.
 MOST_PARTS, MOST_PARTS_OF_A_PART = 8, 3
 MEAN_OVER_BATCH = 100  # times the elements of one batch; more tokens than that no mean over a data set has
-_SAYS = "a method samples(batch) of the workload says it"
 
 
 class SamplesCheck:
@@ -50,7 +49,13 @@ def samples_of(workload: Workload, batch: Any, requested: int, source: str = "th
     """
     count = getattr(workload, "samples", None)
     if count is None:
-        _refuse_other_size(batch, requested, source)
+        sizes = sorted(_sizes(batch, requested))
+        if sizes != [requested]:
+            found = f"first dimensions of {', '.join(map(str, sizes[:5]))}" if sizes else type(batch).__name__
+            raise InvalidBatchError(
+                f"{source}: {requested} samples, as asked for, counted in tensors, tuples, lists and dicts "
+                f"(received {found}; where that is meant a method samples(batch) of the workload says it)"
+            )
         return requested
     reported = _whole(count(batch), "samples(batch)")
     most = max(_sizes(batch, requested) | {requested})
@@ -98,17 +103,6 @@ def correct_of(value: Any) -> torch.Tensor:
         raise InvalidBatchError(f"metric(output, batch): {rule} (received {what})")
     number: torch.Tensor = value.detach().reshape(()).long()
     return number
-
-
-def _refuse_other_size(batch: Any, requested: int, source: str) -> None:
-    sizes = sorted(_sizes(batch, requested))
-    if sizes == [requested]:
-        return
-    found = f"first dimensions of {', '.join(map(str, sizes[:5]))}" if sizes else type(batch).__name__
-    raise InvalidBatchError(
-        f"{source}: {requested} samples, as asked for, counted in tensors, tuples, lists and dicts "
-        f"(received {found}; where that is meant {_SAYS})"
-    )
 
 
 def _sizes(batch: Any, requested: int, most_parts: int = MOST_PARTS) -> set[int]:

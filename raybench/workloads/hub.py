@@ -17,6 +17,9 @@ T = TypeVar("T")
 for _library in ("HF_HUB", "HF_DATASETS"):  # read when it is imported; transformers goes by the hub's
     os.environ.setdefault(f"{_library}_DISABLE_PROGRESS_BARS", "1")
 
+# so that tokenizers, once it has used threads, does not warn whenever the process forks
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+
 
 def local(name: str, data: Path | None) -> Path | None:
     """The directory or file that ``name`` means, absolute or under ``data``; None where there is none.
@@ -91,8 +94,3 @@ def quietly() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
-
-
-def no_fork_warning() -> None:
-    """Keep tokenizers, once it has used threads, from warning whenever the process forks."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -157,8 +156,11 @@ def _configured(module: Any, steps: int) -> tuple[torch.optim.Optimizer, Any]:
 
     Raises ``RequestError`` for several optimizers, or none.
     """
-    with _trainer_of(module, steps):
+    module._trainer = _Steps(steps)  # which a scheduler may be made of
+    try:
         found = module.configure_optimizers()
+    finally:
+        module._trainer = None
     schedulers: Any = ()
     if isinstance(found, list | tuple) and len(found) == 2 and isinstance(found[0], list | tuple):
         found, schedulers = found
@@ -185,16 +187,6 @@ class _Steps:
         raise AttributeError(
             f"self.trainer.{name}: raybench has no Trainer, only its estimated_stepping_batches and max_steps"
         )
-
-
-@contextmanager
-def _trainer_of(module: Any, steps: int) -> Iterator[None]:
-    """Inside, the module has what a scheduler is made of: how many steps there will be."""
-    module._trainer = _Steps(steps)
-    try:
-        yield
-    finally:
-        module._trainer = None
 
 
 def _is(value: Any, name: str) -> bool:
