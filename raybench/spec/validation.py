@@ -55,20 +55,18 @@ class FieldRow:
         return f"{self.type}, or a list of these" if self.is_list else self.type
 
 
-def fields(model: type[BaseModel] = Study) -> list[FieldRow]:
-    """Every field of a study, with those of every workload; or of another ``model``."""
-    return list(_rows(model, ""))
-
-
-def _rows(model: type[BaseModel], prefix: str, workload: str | None = None) -> Iterator[FieldRow]:
+def fields(
+    model: type[BaseModel] = Study, prefix: str = "", workload: str | None = None
+) -> Iterator[FieldRow]:
+    """Every field of a study, with those of every workload; or of another ``model``, or a part of it."""
     for name, field in model.model_fields.items():
         dotted = prefix + name
         part = table_of(field)
         if dotted == "workload":
             for kind, spec in WORKLOADS.items():
-                yield from _rows(spec, "workload.", kind)
+                yield from fields(spec, "workload.", kind)
         elif part is not None:
-            yield from _rows(part, f"{dotted}.")
+            yield from fields(part, f"{dotted}.")
         else:
             yield FieldRow(
                 name=dotted,

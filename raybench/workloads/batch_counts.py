@@ -57,12 +57,12 @@ def samples_of(workload: Workload, batch: Any, requested: int, source: str = "th
                 f"(received {found}; where that is meant a method samples(batch) of the workload says it)"
             )
         return requested
-    reported = _whole(count(batch), "samples(batch)")
+    reported = _number(count(batch), "samples(batch)")
     most = max(_sizes(batch, requested) | {requested})
-    if not 1 <= reported <= most:
-        rule = f"from 1 to {most}, which the batch holds"
+    if reported != int(reported) or not 1 <= reported <= most:
+        rule = f"a whole number from 1 to {most}, which the batch holds"
         raise InvalidBatchError(f"samples(batch): {rule} (received {reported!r:.60})")
-    return reported
+    return int(reported)
 
 
 def tokens_of(workload: Workload, batch: Any, samples: int) -> float | None:
@@ -133,13 +133,6 @@ def _elements(batch: Any) -> int:
     if isinstance(batch, Mapping):
         return sum(map(_elements, batch.values()))
     return sum(map(_elements, batch)) if isinstance(batch, list | tuple) else 0
-
-
-def _whole(value: Any, name: str) -> int:
-    number = _number(value, name)
-    if number != int(number):
-        raise InvalidBatchError(f"{name}: a whole number (received {value!r:.60})")
-    return int(number)
 
 
 def _number(value: Any, name: str) -> float:
