@@ -27,8 +27,7 @@ from raybench.analysis.stats.verdict import Verdict, values_to_tell, verdict
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.records.results import Epoch, Pruned, TrainingResult
-from raybench.spec.study import Study
-from raybench.spec.training import TrainingSpec
+from raybench.spec.study import Study, TrainingSpec
 
 POINTS = 100.0  # percentage points in an accuracy of 1
 GREW = 1.1  # times the loss of the first epoch: trainings that learn nothing vary by less

@@ -9,25 +9,20 @@ from pydantic import ValidationError
 
 from raybench.errors import RequestError
 from raybench.spec.load import read_toml
-from raybench.spec.network import FORM, Network, named_network
-from raybench.spec.user_input import first_fault, home_path, received
+from raybench.spec.network import Network, named_network
+from raybench.spec.user_input import first_fault, home_path
 
 
 def parse_network(text: str, option: str = "--network") -> Network:
     """The network of a name, a file or a directory. Raises ``RequestError`` for none of them."""
-    try:
-        found = named_network(text)
-    except ValueError as error:
-        raise RequestError(f"{option}: {error}") from None
     path = home_path(text)
-    if found is not None:
-        return found
     if path.is_dir():
         return _of_sweep(path, option)
     if path.suffix != ".toml":
-        raise RequestError(
-            f"{option}: {FORM}: a TOML file, or the directory of a sweep (received {received(text)})"
-        )
+        try:
+            return named_network(text)
+        except ValueError as error:
+            raise RequestError(f"{option}: {error}") from None
     try:
         return Network.model_validate({"name": path.stem} | read_toml(path))
     except RequestError as error:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 
@@ -128,14 +129,10 @@ def _is_among(capability: str, architectures: Sequence[str]) -> bool:
 def topology() -> Iterator[Check]:
     """How the GPUs are connected, and whether each reads the memory of the others."""
     graphics = gpus.graphics()
-    num = len(graphics.gpus)
-    if num == 0:
-        yield Check("peer-to-peer", "unused", NOT_ON_CPUS)
+    pairs = [*combinations(range(len(graphics.gpus)), 2)]
+    if not pairs:
+        yield Check("peer-to-peer", "unused", "one GPU" if graphics.gpus else NOT_ON_CPUS)
         return
-    if num < 2:
-        yield Check("peer-to-peer", "ok", "nothing to connect: fewer than two GPUs")
-        return
-    pairs = [(a, b) for a in range(num) for b in range(a + 1, num)]
     kinds: dict[str, list[str]] = {}
     for a, b in pairs:
         kinds.setdefault(graphics.gpu_links[a][b], []).append(f"{a}-{b}")
@@ -175,9 +172,6 @@ _MIN_SHARED_BYTES = GIB
 def shared_memory() -> Iterator[Check]:
     """Where Ray and DataLoader processes pass data."""
     path = Path("/dev/shm")
-    if not path.is_dir():
-        yield Check("shared memory", "warning", "no /dev/shm: Ray's object store goes to the disk instead")
-        return
     usage = shutil.disk_usage(path)
     text = f"{as_size(usage.free)} free of {as_size(usage.total)} in {path}, for Ray and DataLoader processes"
     mend = "sudo mount -o remount,size=8G /dev/shm; of a container: docker run --shm-size=8g ..."

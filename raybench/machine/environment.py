@@ -174,21 +174,15 @@ def _checkout() -> tuple[str | None, bool | None]:
     root = Path(raybench.__file__).parent.parent
     if not (root / ".git").exists():
         return None, None
-    commit = _git(root, "rev-parse", "HEAD")
-    changes = _git(root, "status", "--porcelain", "--untracked-files=no")
-    if not commit:  # a checkout without a commit
-        return None, None
-    return commit, None if changes is None else bool(changes)
-
-
-def _git(root: Path, *arguments: str) -> str | None:
-    # No lock and no index refresh: another git may be at work in the same checkout.
-    command = ["git", "--no-optional-locks", "-C", str(root), *arguments]
+    # No lock and no index refresh: another git may be at work in the same checkout. No tag in its place.
+    describe = ("describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+    command = ["git", "--no-optional-locks", "-C", str(root), *describe]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True)
+    except (OSError, subprocess.SubprocessError):  # a checkout without a commit, or no git
+        return None, None
+    commit, _, dirty = done.stdout.strip().partition("-")
+    return commit, bool(dirty)
 
 
 # Where things are, what is logged, which job it is: nothing that changes how fast a step is.

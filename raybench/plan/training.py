@@ -12,7 +12,7 @@ from raybench.plan.trials import Plan, Suggestion
 from raybench.records.record import TrialRecord
 from raybench.records.requests import TrainingRequest
 from raybench.records.results import learning_curve
-from raybench.spec.training import TrainingSpec
+from raybench.spec.study import TrainingSpec
 
 
 def training_requests(plan: Plan, records: Sequence[TrialRecord] = ()) -> list[TrainingRequest]:

@@ -17,9 +17,8 @@ from pydantic import Field
 from raybench.records.base import Count, Duration, Finite, Frozen, Whole, Workers
 from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.placement import Placement, placement_words
-from raybench.spec.study import MeasureSpec, OptimizerSpec, Pruner
+from raybench.spec.study import MeasureSpec, OptimizerSpec, Pruner, TrainingSpec
 from raybench.spec.sweep import Collective, SweepMeasureSpec
-from raybench.spec.training import TrainingSpec
 from raybench.spec.workloads import WorkloadSpec
 
 #: search: to find the best suggestion at the target world size, or the largest batch that fits

@@ -35,6 +35,7 @@ def timeout_is_longer(measure: T) -> T:
 
 PositiveInt = Annotated[int, Field(gt=0, strict=True)]
 NonNegativeInt = Annotated[int, Field(ge=0, strict=True)]
+NonNegativeFloat = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 # Strict: "20" is no number and "yes" no boolean; an integer is a float still.
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
 LONGEST_S = 1e8  # three years: clocks and locks of the system do not take any number of seconds

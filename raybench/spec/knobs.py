@@ -202,9 +202,6 @@ class Setting(Model):
             return "cudnn_benchmark exists on GPUs only"
         if self.strategy == "dp" and device == "cpu":
             return "strategy dp exists on GPUs only: DataParallel on CPUs is the bare model"
-        return self._excluded()
-
-    def _excluded(self) -> str | None:
         if self.strategy in ("dp", "fsdp"):
             for name in self.DDP_ONLY:
                 value = getattr(self, name)
@@ -300,13 +297,9 @@ class _Space(Model):
 
     def faults(self, device: str) -> list[str]:
         """Why no combination can be on ``device``; empty where one can."""
-        found = set[str]()
-        for values in self.combinations_of(Setting.FAULT_KNOBS):
-            fault = Setting(**{**values, "batch_size": 1}).fault(device)
-            if fault is None:
-                return []
-            found.add(fault)
-        return sorted(found)
+        every = self.combinations_of(Setting.FAULT_KNOBS)
+        found = {Setting(**{**values, "batch_size": 1}).fault(device) for values in every}
+        return [] if None in found else sorted(filter(None, found))
 
     def num_combinations(self, names: Iterable[str] = Setting.model_fields) -> int:
         """Combinations of the knobs ``names``, "max" as one value."""
@@ -382,19 +375,14 @@ def setting_in_numbers(values: Mapping[str, Any], largest: LargestBatch | None) 
     return None if batch is None else setting.model_copy(update={"batch_size": batch})
 
 
-_LISTED = {  # what the list of values says beyond its knob
-    "batch_size": "samples per device and micro-batch (weak scaling), or of all devices (strong); "
-    '"max": the largest that fits in 90% of the memory, found first'
-}
-
-
 def _list_fields() -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for name, field in Setting.model_fields.items():
         item = Annotated[field.annotation, *field.metadata] if field.metadata else field.annotation
+        description = field.description
         if name == "batch_size":
             item = PositiveInt | Literal["max"]
-        description = _LISTED.get(name, field.description)
+            description = f'{description}; "max": the largest that fits in 90% of the memory, found first'
         listed = Field((field.default,), min_length=1, description=description)
         fields[name] = (Listed[item], listed)  # type: ignore[valid-type]
     return fields

@@ -17,7 +17,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -148,6 +148,10 @@ def links_needed(bytes_per_s: float, preset: str) -> int:
     return math.ceil(bytes_per_s / (within(kind.share, 0.5) * bits / 8))
 
 
+FORM = (
+    "a network such as 8x400Gbit/s, 8xinfiniband-400 or 8x8xinfiniband-400, its table or TOML file, or the "
+    "directory of a sweep"
+)
 _TEXT = re.compile(r"(?P<devices>\d+)x(?:(?P<links>\d+)x)?(?P<link>[^x]+)", re.ASCII)
 _RATE = re.compile(r"(?P<number>\d+(?:\.\d+)?) ?(?P<unit>[KMGT]?bit)/s", re.ASCII | re.IGNORECASE)
 _BITS = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12}
@@ -160,16 +164,16 @@ def bits_per_s(text: str) -> float | None:
     return rate or None
 
 
-def named_network(text: str) -> Network | None:
-    """``8x400Gbit/s``, ``8x8xinfiniband-400`` or ``8xnvlink-4``; None where it looks like none of them.
+def named_network(text: str) -> Network:
+    """``8x400Gbit/s``, ``8x8xinfiniband-400`` or ``8xnvlink-4``.
 
     Devices of a node, links of a node (1 unless said), and the rate or the preset of a link.
 
-    Raises ``ValueError`` for no device, no link, or a preset that there is not.
+    Raises ``ValueError`` for what looks like none of them, no device, no link, or a preset that there is not.
     """
     match = _TEXT.fullmatch(text)
     if match is None:
-        return None
+        raise ValueError(f"{FORM} (received {received(text)})")
     devices, links, link = int(match["devices"]), int(match["links"] or 1), match["link"]
     if not devices or not links:
         raise ValueError("at least one device and one link of a node")
@@ -190,18 +194,9 @@ def named_network(text: str) -> Network | None:
     )
 
 
-def _of_text(value: Any) -> Any:
-    """A network by its name, as a study has it."""
-    if not isinstance(value, str):
-        return value
-    found = named_network(value)
-    if found is None:
-        raise ValueError(f"{FORM} (received {received(value)})")
-    return found
-
-
-FORM = "a network such as 8x400Gbit/s, 8xinfiniband-400 or 8x8xinfiniband-400, or a table of its own"
-NetworkOrName = Annotated[Network, BeforeValidator(_of_text)]
+NetworkOrName = Annotated[
+    Network, BeforeValidator(lambda value: named_network(value) if isinstance(value, str) else value)
+]
 
 
 def within(ends: Range, towards: float) -> float:

@@ -14,6 +14,7 @@ from raybench.spec.base import (
     Listed,
     ListOrValue,
     Model,
+    NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
@@ -25,14 +26,13 @@ from raybench.spec.base import (
 from raybench.spec.knobs import MAX, Knobs, KnobValue, Setting
 from raybench.spec.network import NetworkOrName
 from raybench.spec.placement import Placement
-from raybench.spec.training import TrainingSpec
 from raybench.spec.user_input import did_you_mean
 from raybench.spec.workloads import ScriptSpec, WorkloadSpec
 
 MOST_STARTS = 20  # of the workers, for one study
 MOST_VISITS = 100  # of one setting at one world size
 MOST_AS_IF = 4  # further numbers of devices: each is one more block in a round
-LONGEST_NAME = 100  # characters: the results directory is called after the study
+MOST_SEEDS = 1000
 
 
 # Ray Train and raybench set these for each worker; a study that sets them breaks the process group.
@@ -71,9 +71,7 @@ class OptimizerSpec(Model):
     name: Literal["sgd", "adam", "adamw"] = Field("sgd", description="of torch.optim")
     learning_rate: PositiveFloat = Field(0.01, description="learning rate, before any scaling by [training]")
     momentum: float = Field(0.0, ge=0, lt=1, strict=True, description="of sgd")
-    weight_decay: float = Field(
-        0.0, ge=0, strict=True, allow_inf_nan=False, description="as torch.optim takes it"
-    )
+    weight_decay: NonNegativeFloat = Field(0.0, description="as torch.optim takes it")
 
 
 class ScalingSpec(Model):
@@ -181,6 +179,69 @@ class MeasureSpec(Model):
     _timeout = model_validator(mode="after")(timeout_is_longer)
 
 
+def _seeds(value: Any) -> Any:
+    """A number of seeds stands for 0, 1, 2, ..."""
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        if value > MOST_SEEDS:
+            raise ValueError(f"at most {MOST_SEEDS:,} seeds")
+        return tuple(range(value))
+    return value
+
+
+class TrainingSpec(Model):
+    """How a model is trained to an accuracy, on one device and on several."""
+
+    epochs: PositiveInt = Field(3, description="passes over the training samples")
+    learning_rate_scaling: Literal["none", "linear", "world_size"] = Field(
+        "none",
+        description="how the learning rate grows: with the ratio of global batch to reference batch, or the "
+        "number of devices whatever the batch",
+    )
+    reference_batch: PositiveInt | None = Field(
+        None,
+        description="samples of an optimizer step to which optimizer.learning_rate belongs; "
+        "unset: those of one device",
+    )
+    warmup_epochs: NonNegativeFloat = Field(
+        0.0,
+        description="epochs in which the learning rate rises evenly from 0 to the scaled one, at which it "
+        "stays; 0 leaves it to the workload's scheduler, if it has one",
+    )
+    seeds: Annotated[
+        tuple[NonNegativeInt, ...], Field(min_length=1), BeforeValidator(_seeds), AfterValidator(no_repeats)
+    ] = Field((0,), description="of weights and order of samples, a trial each; a number n: 0 to n - 1")
+    settings: Literal["default", "measured"] = Field(
+        "default",
+        description="what is trained: the default (of an ablation all changes together too); measured: at "
+        "the target world size every measured setting too, of those that learn equally the fastest",
+    )
+    target_accuracy: Fraction | None = Field(
+        None, description="of the test samples, 0 to 1, for which time and samples are reported; unset: none"
+    )
+    tolerance_points: PositiveFloat = Field(
+        0.4, description="percentage points of accuracy within which two results are the same"
+    )
+    checkpoint: Switch = Field(True, description="write a checkpoint after each epoch, and go on from it")
+    save_model: Switch = Field(
+        False, description="keep each trained model: models/ in the results, as safetensors"
+    )
+    timeout_seconds: Seconds = Field(7200.0, description="a training trial is ended after this time, in s")
+
+    def learning_rate_factor(self, global_batch: int, reference_batch: int, world_size: int) -> float:
+        """What the optimizer's learning rate is multiplied with at ``global_batch`` samples a step.
+
+        Linear: Goyal et al. (2017), "Accurate, large minibatch SGD", section 2.1. World size: also where the
+        devices share one global batch.
+        """
+        factors = {"none": 1.0, "linear": global_batch / reference_batch, "world_size": world_size}
+        return factors[self.learning_rate_scaling]
+
+    def warmup_factor(self, step: int, steps_per_epoch: int) -> float:
+        """Share of the scaled learning rate that optimizer step ``step`` (from 0) takes."""
+        warmup = round(self.warmup_epochs * steps_per_epoch)
+        return (step + 1) / warmup if step < warmup else 1.0
+
+
 class CostSpec(Model):
     """A price."""
 
@@ -193,8 +254,8 @@ class ResourcesSpec(Model):
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="auto: GPUs where there are any")
     cpus_per_worker: PositiveInt = Field(1, description="cores of one device on CPUs, and of a GPU's worker")
     oversubscribe: Switch = Field(False, description="more workers than cores, marked so; never on GPUs")
-    wait_seconds: Annotated[float, Field(ge=0, le=LONGEST_S, strict=True, allow_inf_nan=False)] = Field(
-        60.0, description="how long nodes of a cluster that come late are waited for, in s"
+    wait_seconds: NonNegativeFloat = Field(
+        60.0, le=LONGEST_S, description="how long nodes of a cluster that come late are waited for, in s"
     )
 
 
@@ -207,9 +268,8 @@ class Study(Model):
         "training.timeout_seconds", "time_budget_seconds", "question", "is_smoke", "code_folder",
     )  # fmt: skip
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=LONGEST_NAME)] = Field(
-        description="what the study is called"
-    )
+    # of 100 characters at most: the results directory is called after the study
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$", description="what the study is called")
     question: str = Field(
         "", description="what the study asks, the title of its report; unset: the first line of its file"
     )
@@ -323,7 +383,7 @@ class Study(Model):
             self._check_batches("scaling.as_if", size)
 
     def with_own_knobs(self, own: Mapping[str, KnobValue]) -> Study:
-        """The study, with the values of ``own`` for the knobs that it does not name.
+        """The study, with the values of ``own`` for the knobs that it does not name; None: without one.
 
         Under strong scaling the batch is of all devices: there a batch and accumulation of one device say
         nothing.
@@ -333,7 +393,7 @@ class Study(Model):
             named |= {"batch_size", "gradient_accumulation"}
         if self.knobs.values("strategy") != ("ddp",) or "static_graph" in named:  # which exclude the others
             named |= {*Setting.DDP_ONLY}
-        values = {name: (value,) for name, value in own.items() if name not in named}
+        values = {name: (value,) for name, value in own.items() if name not in named and value is not None}
         return self.model_copy(update={"knobs": self.knobs.model_copy(update=values)}) if values else self
 
     def uneven_batch(self, world_size: int) -> tuple[int, int] | None:

@@ -42,9 +42,7 @@ def literal(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, str):
         return _quoted(value)
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, float):
+    if isinstance(value, int | float):
         # Python writes 1e-05, which is TOML too; inf and nan have the same names in both.
         return repr(value)
     if isinstance(value, list | tuple):

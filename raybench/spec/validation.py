@@ -15,12 +15,14 @@ from raybench.spec.knobs import BUCKET_RULE, Knobs
 from raybench.spec.study import Study
 from raybench.spec.sweep import ELEMENT_BYTES
 from raybench.spec.user_input import did_you_mean, literal, nearest, received
-from raybench.spec.workloads import OWN_CODE, WORKLOADS, kind_of
+from raybench.spec.workloads import OWN, WORKLOADS, kind_of
 
+NAMED = [kind for kind in WORKLOADS if kind not in OWN]
 # Types that pydantic's annotation does not tell in plain words.
 _TYPES = {
     "name": "text of letters, digits, dots, dashes and underscores, 100 at most",
-    **{f"workload.{key}": 'text such as "package.module:function"' for key in OWN_CODE},
+    "workload": f"a table with one of name ({', '.join(NAMED)}), {', '.join(OWN)}",
+    **{f"workload.{key}": 'text such as "package.module:function"' for key in OWN if key != "script"},
     "message_bytes": f"a multiple of {ELEMENT_BYTES} bytes above 0",
     "world_sizes": 'whole numbers of at least 2, each once, or "all"',
     "scaling.world_sizes": 'whole numbers above 0, each once, or "all"',
@@ -53,20 +55,18 @@ class FieldRow:
         return f"{self.type}, or a list of these" if self.is_list else self.type
 
 
-def fields(model: type[BaseModel] = Study) -> list[FieldRow]:
-    """Every field of a study, with those of every workload; or of another ``model``."""
-    return list(_rows(model, ""))
-
-
-def _rows(model: type[BaseModel], prefix: str, workload: str | None = None) -> Iterator[FieldRow]:
+def fields(
+    model: type[BaseModel] = Study, prefix: str = "", workload: str | None = None
+) -> Iterator[FieldRow]:
+    """Every field of a study, with those of every workload; or of another ``model``, or a part of it."""
     for name, field in model.model_fields.items():
         dotted = prefix + name
         part = table_of(field)
         if dotted == "workload":
             for kind, spec in WORKLOADS.items():
-                yield from _rows(spec, "workload.", kind)
+                yield from fields(spec, "workload.", kind)
         elif part is not None:
-            yield from _rows(part, f"{dotted}.")
+            yield from fields(part, f"{dotted}.")
         else:
             yield FieldRow(
                 name=dotted,
@@ -155,7 +155,7 @@ def from_validation(error: ValidationError, data: Mapping[str, Any], rows: Itera
     """
     found: dict[Path, str] = {}
     workload = data.get("workload")
-    kind = kind_of(dict(workload)) if isinstance(workload, Mapping) else None
+    kind = kind_of(workload)
     by_name = {row.name: row for row in rows if row.workload in (None, kind)}
     for each in error.errors(include_url=False):
         place, value = _place(each["loc"], data, is_absent=each["type"] == "missing")
@@ -217,7 +217,7 @@ def dotted(place: Path) -> str:
 def _rule(names: list[str], row: FieldRow | None) -> str:
     if names[:1] == ["environment"] and len(names) > 1:
         return "text, or a list of texts"
-    return row.type if row else "a table"
+    return row.type if row else _TYPES.get(".".join(names), "a table")
 
 
 def _unknown(names: list[str], rows: Mapping[str, FieldRow]) -> str:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args
 
 from pydantic import (
     AfterValidator,
-    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
@@ -20,7 +19,6 @@ from pydantic import (
 
 from raybench.spec.base import Listed, ListOrValue, Model, PositiveInt, Switch
 from raybench.spec.knobs import Setting
-from raybench.spec.user_input import did_you_mean, received
 
 VocabularySize = Annotated[int, Field(ge=100, strict=True)]
 SequenceLength = Annotated[int, Field(ge=4, strict=True)]
@@ -199,15 +197,10 @@ class CausalLMSpec(_TextModelSpec):
         return sizes._replace(feed_forward_dim=self.feed_forward_dim or 4 * sizes.hidden_dim)
 
 
-def _two_parts(value: str) -> str:
-    module, colon, function = value.partition(":")
-    parts = [*module.split("."), function]
-    if not colon or not all(part.isidentifier() for part in parts):
-        raise ValueError('"package.module:function"')
-    return value
-
-
-FunctionPath = Annotated[str, AfterValidator(_two_parts)]
+_IDENTIFIER = r"[^\W\d]\w*"
+FunctionPath = Annotated[
+    str, Field(pattern=rf"^{_IDENTIFIER}(\.{_IDENTIFIER})*:{_IDENTIFIER}$", strict=True)
+]  # package.module:function
 
 
 class OwnCodeSpec(Model):
@@ -280,6 +273,7 @@ class ScriptSpec(Model):
         "those that the study sets",
     )
 
+    input: ClassVar[str] = "script"  # its own
     #: what ``DistributedDataParallel`` takes, whatever the script gives it
     DDP_KNOBS: ClassVar[tuple[str, ...]] = tuple(
         name for name in Setting.model_fields if name in (*Setting.DDPS_OWN, *Setting.DDP_ONLY)
@@ -291,11 +285,6 @@ class ScriptSpec(Model):
     def name(self) -> str:
         """What reports call it: the file's or module's own name."""
         return self.script.rsplit("/", 1)[-1]
-
-    @property
-    def input(self) -> str:
-        """Its own."""
-        return "script"
 
     @property
     def placeholders(self) -> tuple[str, ...]:
@@ -351,34 +340,20 @@ class LightningSpec(OwnCodeSpec):
 
 
 OwnCode = FactorySpec | TrainerSpec | LightningSpec
-OWN_CODE: dict[str, type[OwnCodeSpec]] = {
-    spec.KEY: spec for spec in (FactorySpec, TrainerSpec, LightningSpec)
-}
-OWN = (*OWN_CODE, ScriptSpec.KEY)  # keys that tell workloads of one's own
-
-
-NAMED = ("mlp", "vision", "text", "causal_lm")
-
-
-def _is_one(value: Any) -> Any:
-    """Refuse what no model below is, or several are."""
-    if isinstance(value, Model):
-        return value
-    keys = [key for key in ("name", *OWN) if key in value] if isinstance(value, Mapping) else []
-    if len(keys) != 1:
-        both = f", not {' and '.join(keys)}" if keys else ""
-        raise ValueError(f"a table with one of name, {', '.join(OWN)}{both}")
-    if keys == ["name"] and value["name"] not in NAMED:
-        hint = did_you_mean(value["name"], NAMED, '"{}"')
-        raise ValueError(f"name: one of {', '.join(NAMED)} (received {received(value['name'])}){hint}")
-    return value
+OWN = ("factory", "trainer", "lightning", "script")  # keys that tell workloads of one's own
 
 
 def kind_of(value: Any) -> str | None:
-    """Which of ``WORKLOADS`` a ``[workload]`` is: by the key that names a function, else by its name."""
+    """Which of ``WORKLOADS`` a ``[workload]`` is: by the key that names a function, else by its name.
+
+    None where it has neither, or several.
+    """
     if isinstance(value, Model):
         return getattr(value, "KEY", None) or str(getattr(value, "name", ""))
-    return next((key for key in OWN if key in value), value.get("name"))
+    keys = [key for key in ("name", *OWN) if key in value] if isinstance(value, Mapping) else []
+    if len(keys) != 1:
+        return None
+    return str(value["name"]) if keys == ["name"] else keys[0]
 
 
 WorkloadSpec = Annotated[
@@ -387,17 +362,11 @@ WorkloadSpec = Annotated[
     | Annotated[TextSpec, Tag("text")]
     | Annotated[CausalLMSpec, Tag("causal_lm")]
     | Annotated[FactorySpec, Tag("factory")]
-    | Annotated[ScriptSpec, Tag("script")]
     | Annotated[TrainerSpec, Tag("trainer")]
-    | Annotated[LightningSpec, Tag("lightning")],
+    | Annotated[LightningSpec, Tag("lightning")]
+    | Annotated[ScriptSpec, Tag("script")],
     Discriminator(kind_of),
-    BeforeValidator(_is_one),
 ]
 WORKLOADS: dict[str, type[Model]] = {
-    "mlp": MLPSpec,
-    "vision": VisionSpec,
-    "text": TextSpec,
-    "causal_lm": CausalLMSpec,
-    **OWN_CODE,
-    "script": ScriptSpec,
+    tag.tag: spec for spec, tag in map(get_args, get_args(get_args(WorkloadSpec)[0]))
 }

@@ -59,7 +59,7 @@ class Checked(NamedTuple):
     """What a look at a workload finds before any worker starts."""
 
     samples: tuple[int, int] | None = None  # of training and test; None: nothing is trained
-    knobs: tuple[tuple[str, KnobValue], ...] = ()  # values of the training's own
+    knobs: tuple[tuple[str, KnobValue], ...] = ()  # the training's own; None: no value
     untried: str | None = None  # why no step was run
 
 

@@ -16,7 +16,6 @@ from raybench.workloads.protocol import Workload
 # are parts of a batch (inputs, labels), and such a part has still fewer of its own.
 MOST_PARTS, MOST_PARTS_OF_A_PART = 8, 3
 MEAN_OVER_BATCH = 100  # times the elements of one batch; more tokens than that no mean over a data set has
-_SAYS = "a method samples(batch) of the workload says it"
 
 
 class SamplesCheck:
@@ -50,14 +49,20 @@ def samples_of(workload: Workload, batch: Any, requested: int, source: str = "th
     """
     count = getattr(workload, "samples", None)
     if count is None:
-        _refuse_other_size(batch, requested, source)
+        sizes = sorted(_sizes(batch, requested))
+        if sizes != [requested]:
+            found = f"first dimensions of {', '.join(map(str, sizes[:5]))}" if sizes else type(batch).__name__
+            raise InvalidBatchError(
+                f"{source}: {requested} samples, as asked for, counted in tensors, tuples, lists and dicts "
+                f"(received {found}; where that is meant a method samples(batch) of the workload says it)"
+            )
         return requested
-    reported = _whole(count(batch), "samples(batch)")
+    reported = _number(count(batch), "samples(batch)")
     most = max(_sizes(batch, requested) | {requested})
-    if not 1 <= reported <= most:
-        rule = f"from 1 to {most}, which the batch holds"
+    if reported != int(reported) or not 1 <= reported <= most:
+        rule = f"a whole number from 1 to {most}, which the batch holds"
         raise InvalidBatchError(f"samples(batch): {rule} (received {reported!r:.60})")
-    return reported
+    return int(reported)
 
 
 def tokens_of(workload: Workload, batch: Any, samples: int) -> float | None:
@@ -100,17 +105,6 @@ def correct_of(value: Any) -> torch.Tensor:
     return number
 
 
-def _refuse_other_size(batch: Any, requested: int, source: str) -> None:
-    sizes = sorted(_sizes(batch, requested))
-    if sizes == [requested]:
-        return
-    found = f"first dimensions of {', '.join(map(str, sizes[:5]))}" if sizes else type(batch).__name__
-    raise InvalidBatchError(
-        f"{source}: {requested} samples, as asked for, counted in tensors, tuples, lists and dicts "
-        f"(received {found}; where that is meant {_SAYS})"
-    )
-
-
 def _sizes(batch: Any, requested: int, most_parts: int = MOST_PARTS) -> set[int]:
     """The numbers of samples that a batch may be read to have; empty where nothing in it can be counted."""
     if isinstance(batch, torch.Tensor):
@@ -139,13 +133,6 @@ def _elements(batch: Any) -> int:
     if isinstance(batch, Mapping):
         return sum(map(_elements, batch.values()))
     return sum(map(_elements, batch)) if isinstance(batch, list | tuple) else 0
-
-
-def _whole(value: Any, name: str) -> int:
-    number = _number(value, name)
-    if number != int(number):
-        raise InvalidBatchError(f"{name}: a whole number (received {value!r:.60})")
-    return int(number)
 
 
 def _number(value: Any, name: str) -> float:

@@ -46,14 +46,13 @@ class Corpus:
 class PublishedTexts:
     """What is known of a published data set without reading it."""
 
-    title: str
     repository: str  # on the hub
     num_classes: int
 
 
 PUBLISHED_TEXTS = {
-    "ag_news": PublishedTexts("AG News", "fancyzhx/ag_news", 4),
-    "imdb": PublishedTexts("IMDB", "stanfordnlp/imdb", 2),
+    "ag_news": PublishedTexts("fancyzhx/ag_news", 4),
+    "imdb": PublishedTexts("stanfordnlp/imdb", 2),
 }
 
 
@@ -69,10 +68,7 @@ def find(spec: TextSpec | CausalLMSpec, data: Path | None, split: str) -> Corpus
         files = _split_files(folder, split)
         if files:
             return _published_corpus(published, files)
-    try:
-        return _loaded_corpus(spec.model_copy(update={"data_set": published.repository}), None, split)
-    except RequestError as error:
-        raise _missing_corpus(spec.data_set, data, split, first_line(error.__cause__ or error)) from error
+    return _loaded_corpus(spec.model_copy(update={"data_set": published.repository}), data, split)
 
 
 def _split_files(place: Path, split: str) -> tuple[Path, ...]:
@@ -97,21 +93,8 @@ def _published_corpus(published: PublishedTexts, files: tuple[Path, ...]) -> Cor
     if len(first) == 2 and first[1].isdecimal():
         return Corpus(files, ("text",), "label", ("text", "label"), num_classes=published.num_classes)
     raise RequestError(
-        f"data: {files[0]}: {published.title} as label, title, description or as text, label, without a "
+        f"data: {files[0]}: {published.repository} as label, title, description or as text, label, without a "
         f"header line (received {len(first)} columns, {','.join(first)[:60]!r})"
-    )
-
-
-def _missing_corpus(name: str, data: Path | None, split: str, why: str) -> RequestError:
-    where, published = "DIR" if data is None else str(data), PUBLISHED_TEXTS[name]
-    command = (
-        f"hf download {published.repository} --repo-type dataset --local-dir {where}/{name} "
-        "--include '*/train-*' --include '*/test-*'"
-    )
-    received = "nothing: --data DIR says where" if data is None else where
-    return RequestError(
-        f"data: a directory with {published.title}: {split}.csv, {split}.parquet or {split}-*.parquet; "
-        f"this downloads it: {command} (received {received}; {why})"
     )
 
 

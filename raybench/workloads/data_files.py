@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -24,17 +23,6 @@ from raybench.errors import RequestError
 def candidate_folders(data: Path | None, name: str) -> list[Path]:
     """Where a data set may lie: the folder of its name in ``data``, then ``data``, which may hold others."""
     return [] if data is None else [data / name, data]
-
-
-def file_stats(files: Sequence[Path]) -> list[tuple[Path, os.stat_result]]:
-    """The files' sizes and times; raises ``RequestError`` for one that is not there."""
-    checked = []
-    for file in files:
-        try:
-            checked.append((file, file.stat()))
-        except OSError as error:
-            raise RequestError(f"data: {file}: {error.strerror}; the data set is not complete") from error
-    return checked
 
 
 def damaged(file: Path, why: str) -> RequestError:
@@ -91,7 +79,13 @@ def key(files: Sequence[Path], *more: Any) -> str:
 
     Raises ``RequestError`` for a file that is not there.
     """
-    versions = [(file.name, stat.st_size, stat.st_mtime_ns) for file, stat in file_stats(files)]
+    versions = []
+    for file in files:
+        try:
+            stat = file.stat()
+        except OSError as error:
+            raise RequestError(f"data: {file}: {error.strerror}; the data set is not complete") from error
+        versions.append((file.name, stat.st_size, stat.st_mtime_ns))
     return hashlib.sha256(repr((CACHE_FORMAT, versions, *more)).encode()).hexdigest()[:16]
 
 
@@ -106,24 +100,18 @@ def stored(name: str, write: Callable[[Path], None]) -> Path:
         return folder
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        _fill(folder, write)
+        with tempfile.TemporaryDirectory(prefix=".writing-", dir=cache) as temporary:
+            made = Path(temporary, name)
+            made.mkdir()
+            write(made)
+            try:
+                made.rename(folder)
+            except OSError:
+                if not folder.is_dir():  # else another process was faster
+                    raise
     except OSError as error:
         raise RequestError(
             f"data: the cache of data sets cannot be written: {error.strerror or error}; XDG_CACHE_HOME "
             f"names another place (received {cache})"
         ) from error
     return folder
-
-
-def _fill(folder: Path, write: Callable[[Path], None]) -> None:
-    """Write into a temporary folder, then rename it; the second process to come takes the first one's."""
-    temporary = Path(tempfile.mkdtemp(prefix=".writing-", dir=folder.parent))
-    try:
-        write(temporary)
-        try:
-            temporary.rename(folder)
-        except OSError:
-            if not folder.is_dir():
-                raise
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)

@@ -38,7 +38,8 @@ def try_step(workload: Workload, spec: OwnCode, device: str, batch_size: int) ->
     try:
         with _group_of_one():
             with fails_in_words(f"{where}: model()"):
-                number = _num_parameters(workload)
+                model = model_without_storage(workload) or workload.model()
+                number = sum(parameter.numel() for parameter in model.parameters())
             if number > MOST_PARAMETERS:
                 return f"the model has {number:,} parameters, more than {MOST_PARAMETERS:,}"
             try:
@@ -73,14 +74,6 @@ def _step(workload: Workload, spec: OwnCode, device: torch.device, size: int, wh
     if optimizer is not None:
         with fails_in_words(f"{where}: the optimizer's step"):
             optimizer.step()
-
-
-def _num_parameters(workload: Workload) -> int:
-    """Of the model, made without storage where it can be."""
-    model = model_without_storage(workload)
-    if model is None:
-        model = workload.model()
-    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def _batch(workload: Any, spec: OwnCode, size: int) -> Any:

@@ -17,6 +17,9 @@ T = TypeVar("T")
 for _library in ("HF_HUB", "HF_DATASETS"):  # read when it is imported; transformers goes by the hub's
     os.environ.setdefault(f"{_library}_DISABLE_PROGRESS_BARS", "1")
 
+# so that tokenizers, once it has used threads, does not warn whenever the process forks
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+
 
 def local(name: str, data: Path | None) -> Path | None:
     """The directory or file that ``name`` means, absolute or under ``data``; None where there is none.
@@ -50,29 +53,20 @@ def load_local_first(load: Callable[..., T], name: str, data: Path | None) -> T:
             return load(name, local_files_only=False)
 
 
-def reachable() -> bool:
-    """Whether the hub may answer: the library itself tries for 20 s before it gives up."""
+def reachable(url: str = "") -> bool:
+    """Whether ``url``, or the hub, may answer: the hub's library itself tries for 20 s before it gives up.
+
+    Not where the user allows no downloads (``HF_HUB_OFFLINE``), nor without a network in which the host has
+    an address, or a proxy that may know it.
+    """
     from huggingface_hub import constants
 
-    return not is_offline() and has_address(constants.ENDPOINT)
-
-
-def is_offline() -> bool:
-    """Whether the user allows no downloads: ``HF_HUB_OFFLINE``."""
-    from huggingface_hub import constants
-
-    return bool(constants.HF_HUB_OFFLINE)
-
-
-def has_address(url: str) -> bool:
-    """Whether there is a network in which the host of ``url`` has an address, or a proxy that may know it."""
-    if getproxies():
-        return True
+    if constants.HF_HUB_OFFLINE:
+        return False
     try:
-        socket.getaddrinfo(urlsplit(url).hostname, None)
+        return bool(getproxies() or socket.getaddrinfo(urlsplit(url or constants.ENDPOINT).hostname, None))
     except OSError:
         return False
-    return True
 
 
 def requirement(what: str, name: str, data: Path | None, options: str = "") -> str:
@@ -100,8 +94,3 @@ def quietly() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
-
-
-def no_fork_warning() -> None:
-    """Keep tokenizers, once it has used threads, from warning whenever the process forks."""
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")

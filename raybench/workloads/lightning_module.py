@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -14,12 +13,11 @@ from torch import nn
 
 from raybench.errors import RequestError
 from raybench.spec.knobs import KnobValue
-from raybench.workloads.protocol import OfLoaders, as_made, other_sampler
+from raybench.workloads.protocol import UNKNOWN_STEPS, OfLoaders, as_made, ignored, other_sampler
 
 WHERE = "workload.lightning"
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")  # one code, two packages
 BATCH_INDEX = 1  # of every step: what a module does in its first batch, or every hundredth, is in none
-UNKNOWN_STEPS = 1000  # of a training, where an optimizer alone is made
 # hooks that a Trainer calls in every step
 HOOKS = (
     "on_train_batch_start", "on_before_batch_transfer", "transfer_batch_to_device", "on_before_backward",
@@ -62,7 +60,7 @@ class LightningWorkload(OfLoaders):
                 f"{WHERE}: automatic optimization, whose steps raybench can run "
                 f"(received {type(module).__name__} with automatic_optimization = False)"
             )
-        module.log = module.log_dict = _ignored  # each would warn that there is no Trainer
+        module.log = module.log_dict = ignored  # each would warn that there is no Trainer
         self._module, self._data = module, data
         self._ready: list[bool] = []  # a list: a copy of this object shares what it has set up
         super().__init__()
@@ -117,15 +115,14 @@ class LightningWorkload(OfLoaders):
         return (*other_sampler(self.loader("train")), *dict.fromkeys(changed))
 
     def knobs(self) -> Mapping[str, KnobValue]:
-        """What the training loader says, for knobs that the study does not name."""
+        """What the training loader says, for knobs that the study does not name; None: nothing."""
         loader = self.loader("train")
-        known = {
+        return {
             "batch_size": loader.batch_size,
             "workers": loader.num_workers,
             "persistent_workers": loader.persistent_workers,
             "pin_memory": loader.pin_memory,
         }
-        return {name: value for name, value in known.items() if value is not None}
 
     def _set_up(self) -> None:
         """As a Trainer does before the first epoch, in its order; with storage, whatever is made without."""
@@ -159,8 +156,11 @@ def _configured(module: Any, steps: int) -> tuple[torch.optim.Optimizer, Any]:
 
     Raises ``RequestError`` for several optimizers, or none.
     """
-    with _trainer_of(module, steps):
+    module._trainer = _Steps(steps)  # which a scheduler may be made of
+    try:
         found = module.configure_optimizers()
+    finally:
+        module._trainer = None
     schedulers: Any = ()
     if isinstance(found, list | tuple) and len(found) == 2 and isinstance(found[0], list | tuple):
         found, schedulers = found
@@ -189,16 +189,6 @@ class _Steps:
         )
 
 
-@contextmanager
-def _trainer_of(module: Any, steps: int) -> Iterator[None]:
-    """Inside, the module has what a scheduler is made of: how many steps there will be."""
-    module._trainer = _Steps(steps)
-    try:
-        yield
-    finally:
-        module._trainer = None
-
-
 def _is(value: Any, name: str) -> bool:
     """Whether it is of this class of either package; what is not imported has no instances."""
     classes = (getattr(sys.modules.get(package), name, None) for package in PACKAGES)
@@ -209,7 +199,3 @@ def _is_changed(module: Any, name: str) -> bool:
     """Whether a class of the user's own has another ``name`` than LightningModule."""
     owner = next((each for each in type(module).__mro__ if name in vars(each)), None)
     return owner is not None and not owner.__module__.startswith(("lightning.", "pytorch_lightning."))
-
-
-def _ignored(*_: Any, **__: Any) -> None:
-    """What ``log`` does in the place of a Trainer's."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.utils.data import DataLoader
 
+UNKNOWN_STEPS = 1000  # of a training, where an optimizer alone is made
 # of torch and of Accelerate
 EVEN_SAMPLERS = ("RandomSampler", "SequentialSampler", "SeedableRandomSampler", "NoneType")
 
@@ -123,6 +124,10 @@ class OfLoaders:
     def collate(self) -> Callable[[list[Any]], Any]:
         """That of the training loader."""
         return self.loader("train").collate_fn  # type: ignore[no-any-return]
+
+
+def ignored(*_: Any, **__: Any) -> None:
+    """What ``log`` does in the place of a Trainer's."""
 
 
 def as_made(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:

@@ -21,8 +21,6 @@ from raybench.errors import RequestError
 from raybench.workloads import data_files, hub
 from raybench.workloads.data_files import candidate_folders, damaged, first_line
 
-HALVES = ("train", "test")
-
 
 @dataclass(frozen=True)
 class PublishedImages:
@@ -33,7 +31,6 @@ class PublishedImages:
     mean: tuple[float, ...]  # of the training images, values from 0 to 1
     std: tuple[float, ...]
     padding: int  # of the random crop
-    title: str
     torchvision: str  # its class there
     place: str  # of its files, below the folder that the class is given
     files: tuple[str, ...]
@@ -58,7 +55,7 @@ class PublishedImages:
             return found
         data_set = self._class()
         url = data_set.url if hasattr(data_set, "url") else data_set.mirrors[0]
-        if hub.has_address(url) and not hub.is_offline():
+        if hub.reachable(url):
             try:
                 place.mkdir(parents=True, exist_ok=True)
                 with FileLock(place / f"{self.torchvision}.lock"):
@@ -97,8 +94,8 @@ class PublishedImages:
                         (place / file.stem).write_bytes(gzip.decompress(file.read_bytes()))
                     else:
                         (place / file.name).symlink_to(file.absolute())
-                halves = {name: self._class()(root, train=name == "train") for name in HALVES}
-                for name, half in halves.items():
+                for name in ("train", "test"):
+                    half = self._class()(root, train=name == "train")
                     images, labels = (np.asarray(each, dtype=np.uint8) for each in (half.data, half.targets))
                     images = images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)
                     if len(images) != len(labels):
@@ -114,7 +111,7 @@ class PublishedImages:
         received = "nothing: --data DIR says where" if data is None else where
         what = " or ".join((f"{self.place}/", *self.archives))
         return RequestError(
-            f"data: a directory with {self.title}: {what}; this downloads it: "
+            f"data: a directory with {self.torchvision}: {what}; this downloads it: "
             f'python -c "import torchvision; {load}" (received {received}{why})'
         )
 
@@ -126,7 +123,6 @@ PUBLISHED_IMAGES = {
         mean=(0.4914, 0.4822, 0.4465),
         std=(0.2470, 0.2435, 0.2616),
         padding=4,
-        title="CIFAR-10",
         torchvision="CIFAR10",
         place="cifar-10-batches-py",
         files=(*(f"data_batch_{number}" for number in range(1, 6)), "test_batch", "batches.meta"),
@@ -139,7 +135,6 @@ PUBLISHED_IMAGES = {
         mean=(0.2860,),
         std=(0.3530,),
         padding=0,
-        title="Fashion-MNIST",
         torchvision="FashionMNIST",
         place="FashionMNIST/raw",
         files=tuple(

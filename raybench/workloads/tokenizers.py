@@ -40,7 +40,6 @@ class Tokenizer:
 
     def encode(self, texts: list[str], length: int | None) -> list[list[int]]:
         """Each text cut to ``length`` tokens, special ones included; None: whole, with only its end."""
-        hub.no_fork_warning()
         self.fast.no_padding()
         if length is None:
             self.fast.no_truncation()
@@ -126,7 +125,6 @@ def _train(corpus: Corpus, vocab_size: int) -> Any:
     import tokenizers
     from tokenizers import models, normalizers, pre_tokenizers, processors, trainers
 
-    hub.no_fork_warning()
     normalizer = normalizers.BertNormalizer(lowercase=True)
     counts = Counter[str]()
     for text in _all_texts(corpus):

@@ -16,7 +16,7 @@ from torch import nn
 
 from raybench.errors import RequestError
 from raybench.spec.knobs import KnobValue
-from raybench.workloads.protocol import OfLoaders, as_made, other_sampler
+from raybench.workloads.protocol import UNKNOWN_STEPS, OfLoaders, as_made, ignored, other_sampler
 
 WHERE = "workload.trainer"
 # By these Accelerate takes a process for one of several: it would open groups, and choose a device.
@@ -24,9 +24,6 @@ LAUNCHER = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "ACCELERATE_TORCH_DEVICE", "PMI_SIZE",
     "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE",
 )  # fmt: skip
-
-
-UNKNOWN_STEPS = 1000  # of a training, where an optimizer alone is made
 
 
 @contextmanager
@@ -69,7 +66,7 @@ class TrainerWorkload(OfLoaders):
                 rule = "a Trainer that leaves its model whole, the study's strategy spreads it"
                 raise RequestError(f"{WHERE}: {rule} (received one with {name} from {made_by})")
         self._trainer, self._args = trainer, trainer.args
-        trainer.log = _ignored  # of the loss that calls it, in every step
+        trainer.log = ignored  # of the loss that calls it, in every step
         self._args._n_gpu = min(self._args._n_gpu, 1)  # a rank has one device, whatever it sees
         super().__init__()
         if _counts_correct(trainer):
@@ -151,12 +148,12 @@ class TrainerWorkload(OfLoaders):
         return (*other_sampler(self.loader("train")), *own, *changed, *named)
 
     def knobs(self) -> Mapping[str, KnobValue]:
-        """What the TrainingArguments say, for knobs that the study does not name."""
+        """What the TrainingArguments say, for knobs that the study does not name; None: nothing."""
         args, static = self._args, getattr(self._args, "ddp_static_graph", None)
         # by a rule of the Trainer's own where its arguments do not say; a static graph finds them anyway
         finds_unused = getattr(self._trainer.accelerator.ddp_handler, "find_unused_parameters", None)
         precision = "bf16" if args.bf16 else "fp16" if args.fp16 else "tf32" if args.tf32 else None
-        known: dict[str, KnobValue] = {
+        return {
             "batch_size": args.per_device_train_batch_size,
             "gradient_accumulation": args.gradient_accumulation_steps,
             "precision": precision,
@@ -170,7 +167,6 @@ class TrainerWorkload(OfLoaders):
             "persistent_workers": args.dataloader_persistent_workers,
             "pin_memory": args.dataloader_pin_memory,
         }
-        return {name: value for name, value in known.items() if value is not None}
 
     def make_loader(self, split: str) -> Any:
         """The Trainer's own, without the columns that its model does not take."""
@@ -200,10 +196,6 @@ def _is_changed(trainer: Any, name: str) -> bool:
     from transformers import Trainer
 
     return getattr(type(trainer), name, None) is not getattr(Trainer, name, None)
-
-
-def _ignored(*_: Any, **__: Any) -> None:
-    """What ``log`` does in the place of the Trainer's."""
 
 
 def _counts_correct(trainer: Any) -> bool:

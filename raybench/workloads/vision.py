@@ -38,7 +38,12 @@ class Vision:
         self._spec, self._data = spec, data
         self._published = PUBLISHED_IMAGES[spec.data_set]
         self._size = spec.image_size or self._published.image_size
-        _check_name(spec.model)
+        names = torchvision.models.list_models(module=torchvision.models)
+        if spec.model not in names:
+            raise RequestError(
+                "workload.model: a classifier of torchvision.models "
+                f"(received {spec.model!r}){did_you_mean(spec.model, names)}"
+            )
 
     def check(self) -> None:
         """Raise ``RequestError`` where the classifier does not take images of this size.
@@ -102,15 +107,6 @@ class Vision:
     def metric(self, output: torch.Tensor, batch: Batch) -> torch.Tensor:
         """The number of correct predictions; ``output`` is the model's, of shape (size, classes)."""
         return (output.argmax(dim=1) == batch[1]).sum()
-
-
-def _check_name(name: str) -> None:
-    names = torchvision.models.list_models(module=torchvision.models)
-    if name not in names:
-        raise RequestError(
-            "workload.model: a classifier of torchvision.models "
-            f"(received {name!r}){did_you_mean(name, names)}"
-        )
 
 
 def _builder_arguments(name: str, size: int) -> dict[str, Any]:

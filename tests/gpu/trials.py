@@ -17,8 +17,7 @@ from raybench.records.messages import OnProgress, Outcome
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest, TrainingRequest, TrialRequest, Variant
 from raybench.spec.knobs import Setting
-from raybench.spec.study import MeasureSpec, OptimizerSpec, Study
-from raybench.spec.training import TrainingSpec
+from raybench.spec.study import MeasureSpec, OptimizerSpec, Study, TrainingSpec
 from raybench.spec.workloads import FactorySpec
 from raybench.worker.communicators import Communicators
 from raybench.worker.devices import open_device

@@ -12,8 +12,7 @@ from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
 from raybench.records.requests import TrainingRequest, TrialRequest
 from raybench.spec.knobs import Setting
-from raybench.spec.study import MeasureSpec, OptimizerSpec
-from raybench.spec.training import TrainingSpec
+from raybench.spec.study import MeasureSpec, OptimizerSpec, TrainingSpec
 from raybench.spec.workloads import FactorySpec
 from raybench.worker.communicators import Communicators
 from raybench.worker.group_cache import GroupCache

@@ -14,8 +14,7 @@ from raybench.records.messages import Outcome
 from raybench.records.requests import TrainingRequest
 from raybench.records.results import TrainingResult
 from raybench.spec.knobs import Setting
-from raybench.spec.study import OptimizerSpec
-from raybench.spec.training import TrainingSpec
+from raybench.spec.study import OptimizerSpec, TrainingSpec
 from raybench.spec.workloads import FactorySpec
 from raybench.worker.communicators import Communicators
 from raybench.worker.group_cache import GroupCache

@@ -55,7 +55,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         for module in [time, *(each for name, each in sys.modules.items() if name.startswith("raybench."))]:
             if vars(module).get("sleep") is _SLEEP:
                 patch.setattr(module, "sleep", _AWAKE)
-        patch.setattr(environment, "_git", lambda root, *arguments: None)
+        patch.setattr(environment, "_checkout", lambda: (None, None))
         if "pictures" not in item.fixturenames:
             patch.setattr(drawing, "_saved", _not_drawn)
         if FITTED.isdisjoint({item.path, *item.path.parents}):

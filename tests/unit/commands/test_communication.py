@@ -65,10 +65,10 @@ def test_sizes_with_and_without_dots(text: str, sizes: list[int]) -> None:
         (("--sizes", "1KiB,..."), "--sizes: sizes such as"),
         (("--sizes", "1KiB,...,1KiB"), "to a larger size"),
         (("--sizes", "1KiB,3KiB,4KiB,...,1MiB"), "by a whole ratio"),
-        (("--world-sizes", "1"), "at least 2: one device has nobody to talk to"),
+        (("--world-sizes", "1"), 'world_sizes: whole numbers of at least 2, each once, or "all"'),
         (
             ("--world-sizes", "two"),
-            'world_sizes: whole numbers above 0, each once, or "all"',
+            'world_sizes: whole numbers of at least 2, each once, or "all"',
         ),
         (("--world-sizes", "2,64"), "--world-sizes: at most 2, with 1 cores"),
         (("--placement", "pack,spred"), '(received "spred"), did you mean "spread"?'),

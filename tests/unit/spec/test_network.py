@@ -96,7 +96,6 @@ def test_what_is_no_network_is_refused_by_name(text: str, fault: str) -> None:
 
 def test_one_node_has_no_more_devices_than_it_has() -> None:
     network = named_network("8xnvlink-4")
-    assert network is not None
     assert network.nodes(8) == 1
     with pytest.raises(ValueError, match="8 devices on its one node"):
         network.lines(16)

@@ -162,7 +162,7 @@ def test_a_factory_keeps_its_own_arguments():
 
 
 def test_fields_name_every_field_with_type_default_and_meaning():
-    rows = fields()
+    rows = list(fields())
     named = {(row.name, row.workload) for row in rows}
     assert len(named) == len(rows)
     assert {("workload.hidden_dim", "mlp"), ("workload.factory", "factory"), ("seed", None)} <= named

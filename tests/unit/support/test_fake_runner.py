@@ -9,8 +9,7 @@ from raybench.analysis.scaling import scaling
 from raybench.analysis.stats.statistics import Estimate
 from raybench.records.requests import TrainingRequest
 from raybench.spec import Setting
-from raybench.spec.study import MeasureSpec
-from raybench.spec.training import TrainingSpec
+from raybench.spec.study import MeasureSpec, TrainingSpec
 from tests.support.planted import QUIET, FakeHardware, FakeLearning, FakeRunner, Noise, run_all
 from tests.unit.studies import config, request
 

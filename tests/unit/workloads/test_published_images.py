@@ -226,8 +226,7 @@ def test_what_data_does_not_have_is_downloaded_once(tmp_path, cache_folder, monk
                 write_fashion_mnist(data_files.Path(root) / RAW, packed=False)
 
     monkeypatch.setattr(torchvision.datasets, "FashionMNIST", Downloaded)
-    monkeypatch.setattr(hub, "is_offline", lambda: False)
-    monkeypatch.setattr(hub, "has_address", lambda url: url == "https://mirror.invalid/")
+    monkeypatch.setattr(hub, "reachable", lambda url: url == "https://mirror.invalid/")
     for data in (tmp_path, None):
         assert FASHION_MNIST.find(data)[0].is_relative_to(cache_folder / "downloads")
     assert downloads == [True]
@@ -242,8 +241,7 @@ def test_a_download_that_fails_or_is_not_wanted(tmp_path, monkeypatch, is_offlin
 
     fails.url = "https://host.invalid/"
     monkeypatch.setattr(torchvision.datasets, "CIFAR10", fails)
-    monkeypatch.setattr(hub, "is_offline", lambda: is_offline)
-    monkeypatch.setattr(hub, "has_address", lambda url: True)
+    monkeypatch.setattr(hub, "reachable", lambda url: not is_offline)
     said = message(CIFAR10, tmp_path)
-    assert said.startswith("data: a directory with CIFAR-10")
+    assert said.startswith("data: a directory with CIFAR10")
     assert ("; downloading it failed: Dataset not found" in said) is not is_offline

@@ -5,7 +5,7 @@ import torch
 
 from raybench.records.requests import TrainingRequest
 from raybench.spec.knobs import Setting
-from raybench.spec.training import TrainingSpec
+from raybench.spec.study import TrainingSpec
 from raybench.worker.training.passes import LearningRates
 from raybench.workloads.schedule import schedule_of
 from tests.unit import studies
