@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -150,13 +151,18 @@ class ScriptTrial:
         self._steps_ahead = 0  # for which loaders read batches while the script waits for its next block
         self._missing: dict[Variant | Beside, str] = {}
 
-    def run(self, on_progress: OnProgress) -> Outcome:
-        """The measurement, the same on every rank but for what only the leader can know."""
+    def run(self, on_progress: OnProgress, held: ExitStack, files: list[RankFile]) -> Outcome:
+        """The measurement, the same on every rank but for what only the leader can know.
+
+        ``held`` ends the script when it is closed; what that printed is then in ``files``.
+        """
         on_progress(Progress("set up"))
         began, self._load = perf_counter(), OtherLoad(self._team)
         self._over = f"script-{self._team.from_leader(str(uuid.uuid4()))}"  # key in the store: one is over
         links = list(map(Path, self._script.links))
-        self._process = _Process(self._launch(), self._variables(), links)
+        self._process = process = _Process(self._launch(), self._variables(), links)
+        name = f"rank-{self._team.ranks[self._team.rank]}.log"
+        held.callback(lambda: files.append(RankFile(name, process.close())))
         reports = self._reports()
         if reports is None:
             raise InvalidTrialError(f"the script made no step of a torch.optim optimizer{HINT}")
@@ -183,12 +189,6 @@ class ScriptTrial:
             missing=self._missing,
         )
         return Outcome("complete", result=result, step_times=tuple(rounds.step_times))
-
-    def release(self) -> tuple[RankFile, ...]:
-        """End the script, however the trial ended: what it printed."""
-        if self._process is None:
-            return ()
-        return (RankFile(f"rank-{self._team.ranks[self._team.rank]}.log", self._process.close()),)
 
     # --- the process
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import fmean
 from time import perf_counter
@@ -11,7 +12,7 @@ from typing import Any
 
 import torch
 
-from raybench.records.messages import Keep, OnProgress, Outcome, Progress, RankFile
+from raybench.records.messages import Keep, OnProgress, Outcome, Progress
 from raybench.records.requests import TrainingRequest
 from raybench.records.results import Epoch, Pruned, TrainingResult
 from raybench.worker.communicators import Alone, Team, default_group
@@ -66,8 +67,12 @@ class TrainingTrial:
         check_model_fits(config, self._workload, team, cache)
         self._models = self._make_models(cache)
 
-    def run(self, on_progress: OnProgress) -> Outcome:
-        """All epochs that are not in a checkpoint yet; the result is the same on every rank that trains."""
+    def run(self, on_progress: OnProgress, held: ExitStack) -> Outcome:
+        """All epochs that are not in a checkpoint yet; the result is the same on every rank that trains.
+
+        ``held``: closed before the process group goes.
+        """
+        held.callback(self._models.release)
         on_progress(Progress("set up"))
         stepper = self._prepare()
         if self._at_work is self._team:
@@ -154,11 +159,6 @@ class TrainingTrial:
             except AgreedFailure as failure:  # what is trained is not lost for it
                 reason = f"it could not be written: {failure}"
         return result.model_copy(update={"missing": {**result.missing, "model": reason}})
-
-    def release(self) -> tuple[RankFile, ...]:
-        """Drop the model before its process group goes."""
-        self._models.release()
-        return ()
 
     def _make_models(self, cache: GroupCache) -> StrategyModels:
         """The model, and one pass of the bare one alone: what fails here fails before any collective.
