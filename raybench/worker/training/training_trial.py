@@ -22,7 +22,7 @@ from raybench.worker.group_cache import GroupCache
 from raybench.worker.memory import all_known, check_model_fits
 from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.stepper import Stepper
-from raybench.worker.training.checkpoints import Checkpoints, SavedTraining, keep_model
+from raybench.worker.training.checkpoints import SavedTraining, keep_model
 from raybench.worker.training.epoch_batches import MOST_SEEDS, PRIME, state_preserved
 from raybench.worker.training.passes import LearningRates, Passes, correct_predictions, mean_loss
 from raybench.workloads import build
@@ -54,10 +54,8 @@ class TrainingTrial:
         self._request, self._spec, self._team, self._device = request, spec, team, device
         # dp has one process for all devices: the leader trains as if it were one large device
         self._at_work = Alone(team) if config.setting.strategy == "dp" else team
-        checkpoints = None
-        if spec.checkpoint and results:
-            checkpoints = Checkpoints(results / CHECKPOINTS / request.trial_id)
-        self._saved = SavedTraining(self._at_work, device, checkpoints)
+        folder = results / CHECKPOINTS / request.trial_id if spec.checkpoint and results else None
+        self._saved = SavedTraining(self._at_work, device, folder)
         self._model_name = f"{MODELS}/{request.trial_id}"
         self._model_place = results / self._model_name if results else None
         self._memory = MemoryPeak(None, None)  # since the first epoch, at the end of the last
