@@ -167,7 +167,11 @@ class ScriptTrial:
         if reports is None:
             raise InvalidTrialError(f"the script made no step of a torch.optim optimizer{HINT}")
         about = [report.about for report in reports]
-        self._refuse_unmeasurable(about)
+        if any((each.world_size or 1) != self._team.size for each in about):
+            raise InvalidTrialError(
+                f"the script has made no process group of {self._team.size} ranks, so each trains alone: it "
+                "takes torch.distributed.init_process_group, as under torchrun"
+            )
         set_up = perf_counter()
         on_progress(Progress("warm up"))
         variants, step_s = self._warm_up(about)
@@ -301,16 +305,6 @@ class ScriptTrial:
                 text = f"{EXITED}{answer.exit_code}{self._process.last_line()}{HINT}"
                 return Ended(RankFailure(self._team.ranks[self._team.rank], text, False, False))
         return answer
-
-    def _refuse_unmeasurable(self, about: Sequence[About]) -> None:
-        """Raise ``InvalidTrialError`` for a script that is no training on these ranks."""
-        size = self._team.size
-        groups = {each.world_size or 1 for each in about}
-        if groups != {size}:
-            raise InvalidTrialError(
-                f"the script has made no process group of {size} ranks, so each trains alone: it takes "
-                "torch.distributed.init_process_group, as under torchrun"
-            )
 
     def _samples(self, about: Sequence[About]) -> float:
         """Of all ranks in a step: as typed, as counted, or as asked for."""
