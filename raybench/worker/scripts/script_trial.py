@@ -146,7 +146,7 @@ class ScriptTrial:
         self._random = random.Random(request.config.seed)  # the same order of blocks on every rank
         self._until = monotonic() + DEADLINE_SHARE * request.timeout_s
         self._process: _Process | None = None
-        self._num_steps, self._num_told = 0, 0  # that were ordered, and that are done
+        self._num_steps = 0  # that are done
         self._collectives: list[float] = []  # of a step of ddp, block by block
         self._steps_ahead = 0  # for which loaders read batches while the script waits for its next block
         self._missing: dict[Variant | Beside, str] = {}
@@ -255,13 +255,13 @@ class ScriptTrial:
         """A block of steps on every rank; raises ``ScriptEndedError`` where the script is over before."""
         assert self._process is not None
         self._process.send(order)
-        self._num_steps += order.discarded + order.timed
-        reports = self._reports()
+        reports, num_steps = self._reports(), self._num_steps + order.discarded + order.timed
         if reports is None:
             raise ScriptEndedError(
-                f"the script ended within {self._num_steps} optimizer steps, too few to measure: raise its "
+                f"the script ended within {num_steps} optimizer steps, too few to measure: raise its "
                 "epochs or max_steps (raybench stops it early)"
             )
+        self._num_steps = num_steps
         return reports
 
     def _reports(self) -> list[BlockDone] | None:
@@ -274,7 +274,7 @@ class ScriptTrial:
         if late:
             # where all are, one may wait for another
             which = f"rank {late[0]}: " if len(late) < len(answers) else ""
-            steps = f"after {self._num_told}" if self._num_told else "without any"
+            steps = f"after {self._num_steps}" if self._num_steps else "without any"
             seconds = DEADLINE_SHARE * self._request.timeout_s
             raise LateTrialError(
                 f"{which}the script hangs, or is slow: {seconds:.0f} s are over {steps} optimizer steps "
@@ -284,7 +284,6 @@ class ScriptTrial:
         failures = [each.failure for each in ended if each.failure is not None]
         if failures:
             raise AgreedFailure(sorted(failures, key=_is_less_telling))
-        self._num_told = self._num_steps
         return None if ended else answers
 
     def _answer(self) -> BlockDone | Ended | None:

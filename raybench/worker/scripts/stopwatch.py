@@ -136,7 +136,10 @@ class _Switch:
         if ddp is not None:
             self._ddp = weakref.ref(ddp)
             self._syncs_buffers = getattr(ddp, SYNC_BUFFERS)
-            self.state, self.hook = ddp.process_group, compression_hook(compression) or _average(ddp)
+            self.state = ddp.process_group
+            # what DDP does without a hook; NCCL divides on the way, as DDP does when it fills its buckets
+            average = _averaging if dist.get_backend(self.state) == "nccl" else allreduce_hook
+            self.hook = compression_hook(compression) or average
 
     @property
     def ddp(self) -> DistributedDataParallel | None:
@@ -152,11 +155,6 @@ class _Switch:
         self.sends, ddp = sends, self.ddp
         if ddp is not None:
             setattr(ddp, SYNC_BUFFERS, sends and self._syncs_buffers)
-
-
-def _average(ddp: DistributedDataParallel) -> Any:
-    """What DDP does without a hook; NCCL divides on the way, as DDP does when it fills its buckets."""
-    return _averaging if dist.get_backend(ddp.process_group) == "nccl" else allreduce_hook
 
 
 def _averaging(group, bucket):  # type: ignore[no-untyped-def]  # DDP refuses annotations kept as strings
