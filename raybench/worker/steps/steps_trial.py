@@ -81,8 +81,7 @@ class StepsTrial:
             config, self._team, self._device, self._cache, self._step_and_count, anchor
         )
         held.callback(self._models.release)
-        variants = Variants(self._request, self._models, self._team, self._device)
-        held.callback(lambda: variants.close())
+        variants = Variants(self._request, self._models, self._team, self._device, held)
         measured = measured_run(self._models.measured, self._team, anchor)
         set_up = perf_counter()
         on_progress(Progress("warm up"))
@@ -190,11 +189,12 @@ class StepsTrial:
         """Fields that are known of model, batch and DDP."""
         config, models = self._request.config, self._models.measured
         module = None if models.wrapped is None else models.wrapped.module
+        trained = (each for each in models.copies.model.parameters() if each.requires_grad)
         return {
             "batch_size": config.batch_size,
             "global_batch_size": config.global_batch_size,
             "epoch_samples": self._models.epoch_samples,
-            "num_parameters": models.num_parameters or None,
+            "num_parameters": sum(each.numel() for each in trained) or None,
             "left_out": left_out_of(models.workload),
             "flops_per_step": self._flops,
             "bucket_bytes": bucket_bytes(module),

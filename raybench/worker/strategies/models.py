@@ -66,11 +66,6 @@ class StrategyModels:
         self.communication = ddp.Communication()  # of the wrapped model under DDP
         self.dp_devices: list[int] = []  # that dp drives from this process
 
-    @property
-    def num_parameters(self) -> int:
-        """Numbers in the model that are trained, of the whole of it."""
-        return sum(each.numel() for each in self.copies.model.parameters() if each.requires_grad)
-
     def activate(self) -> None:
         """Set what holds for the whole process: threads, tf32, cuDNN's search."""
         self.device.activate(self.setting, self._threads)
