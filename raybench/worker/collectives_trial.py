@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from raybench.analysis.stats.stopping import LEAST_MEASURED, decide_sweep
 from raybench.errors import InvalidTrialError
-from raybench.records.messages import OnProgress, Outcome, Progress, RankFile
+from raybench.records.messages import OnProgress, Outcome, Progress
 from raybench.records.requests import CollectivesRequest
 from raybench.records.results import CollectivesResult, MessageBlock, MessageRound, StopReason
 from raybench.spec.sweep import ELEMENT_BYTES, Collective, message_in_shares
@@ -22,57 +22,47 @@ from raybench.worker.devices.device import Device, Stopwatch
 from raybench.worker.memory import memory_limits
 
 
-class CollectivesTrial:
-    """Everything that one rank holds while it measures messages."""
+def measure_collectives(
+    request: CollectivesRequest, team: Team, device: Device, on_progress: OnProgress
+) -> Outcome:
+    """The times of all messages, on the leader. A collective call."""
+    cases = prepare(request, team, device, lambda words: on_progress(Progress("warm up", words)))
+    warmed_up = perf_counter()
+    rounds, stopped_by = measure(request, team, device, cases, on_progress)
+    if not team.leads:
+        return Outcome("complete")
+    result = CollectivesResult(
+        backend=str(dist.get_backend(team.data)),
+        rounds=tuple(rounds),
+        stopped_by=stopped_by,
+        measure_s=perf_counter() - warmed_up,
+    )
+    return Outcome("complete", result=result)
 
-    def __init__(self, request: CollectivesRequest, team: Team, device: Device) -> None:
-        self._request, self._team, self._device = request, team, device
 
-    def run(self, on_progress: OnProgress) -> Outcome:
-        """The times of all messages, on the leader."""
-        cases = prepare(
-            self._request, self._team, self._device, lambda words: on_progress(Progress("warm up", words))
-        )
-        warmed_up = perf_counter()
-        rounds, stopped_by = self.measure(cases, on_progress)
-        if not self._team.leads:
-            return Outcome("complete")
-        result = CollectivesResult(
-            backend=str(dist.get_backend(self._team.data)),
-            rounds=tuple(rounds),
-            stopped_by=stopped_by,
-            measure_s=perf_counter() - warmed_up,
-        )
-        return Outcome("complete", result=result)
+def measure(
+    request: CollectivesRequest, team: Team, device: Device, cases: Sequence[Case], on_progress: OnProgress
+) -> tuple[list[MessageRound], StopReason]:
+    """The rounds, on the leader, until intervals are narrow enough or the time is spent.
 
-    def release(self) -> tuple[RankFile, ...]:
-        """Nothing: the buffers have gone with ``run``."""
-        return ()
-
-    def measure(
-        self, cases: Sequence[Case], on_progress: OnProgress
-    ) -> tuple[list[MessageRound], StopReason]:
-        """The rounds, on the leader, until intervals are narrow enough or the time is spent.
-
-        The leader's clock counts, so that all stop together. A collective call.
-        """
-        request, team = self._request, self._team
-        shuffled, stopwatch = random.Random(request.config.seed), self._device.stopwatch()
-        began, rounds, number = perf_counter(), list[MessageRound](), 0
-        while True:
-            number, at_s = number + 1, perf_counter() - began
-            in_turn = shuffled.sample(cases, len(cases))  # the same on every rank
-            own = [_block(case, team, self._device, stopwatch) for case in in_turn]
-            of_ranks = team.gather_on_leader(own)
-            if of_ranks is not None:
-                rounds.append(MessageRound(blocks=_blocks(in_turn, of_ranks), at_s=at_s))
-            on_progress(Progress("measure", f"round {number}"))
-            stop: StopReason | None = None
-            if team.leads:
-                stop = decide_sweep(rounds, request.measure, request.config.device, perf_counter() - began)
-            stop = team.from_leader(stop)
-            if stop is not None:
-                return rounds, stop
+    The leader's clock counts, so that all stop together. A collective call.
+    """
+    shuffled, stopwatch = random.Random(request.config.seed), device.stopwatch()
+    began, rounds, number = perf_counter(), list[MessageRound](), 0
+    while True:
+        number, at_s = number + 1, perf_counter() - began
+        in_turn = shuffled.sample(cases, len(cases))  # the same on every rank
+        own = [_block(case, team, device, stopwatch) for case in in_turn]
+        of_ranks = team.gather_on_leader(own)
+        if of_ranks is not None:
+            rounds.append(MessageRound(blocks=_blocks(in_turn, of_ranks), at_s=at_s))
+        on_progress(Progress("measure", f"round {number}"))
+        stop: StopReason | None = None
+        if team.leads:
+            stop = decide_sweep(rounds, request.measure, request.config.device, perf_counter() - began)
+        stop = team.from_leader(stop)
+        if stop is not None:
+            return rounds, stop
 
 
 def _block(case: Case, team: Team, device: Device, stopwatch: Stopwatch) -> float:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 import torch
 
@@ -20,14 +19,14 @@ from raybench.records.requests import (
     TrialRequest,
 )
 from raybench.spec.workloads import ScriptSpec
-from raybench.worker.collectives_trial import CollectivesTrial
+from raybench.worker.collectives_trial import measure_collectives
 from raybench.worker.communicators import Communicators, Team
 from raybench.worker.devices.device import Device
 from raybench.worker.failures import drop_frames, failure_result
 from raybench.worker.group_cache import GroupCache
 from raybench.worker.memory import memory_limits_of_ranks
 from raybench.worker.scripts.script_trial import ScriptTrial
-from raybench.worker.steps.steps_trial import ProbeTrial, StepsTrial
+from raybench.worker.steps.steps_trial import StepsTrial, probe
 from raybench.worker.training.training_trial import TrainingTrial
 
 
@@ -55,60 +54,53 @@ def run_trial(
     config = request.config
     is_script = isinstance(config, Configuration) and isinstance(config.workload, ScriptSpec)
 
-    def make() -> RunnableTrial:
-        if isinstance(request, StepsRequest) and is_script:
-            return ScriptTrial(request, team, device)
-        if isinstance(request, StepsRequest):
-            return StepsTrial(request, team, device, cache, keep)
-        if isinstance(request, ProbeRequest):
-            return ProbeTrial(request, team, device, cache)
+    def run(on_progress: OnProgress, held: ExitStack, files: list[RankFile]) -> Outcome:
         if isinstance(request, CollectivesRequest):
-            return CollectivesTrial(request, team, device)
+            return measure_collectives(request, team, device, on_progress)
+        if isinstance(request, StepsRequest) and is_script:
+            return ScriptTrial(request, team, device).run(on_progress, held, files)
+        if isinstance(request, StepsRequest):
+            return StepsTrial(request, team, device, cache, keep).run(on_progress, held, files)
+        if isinstance(request, ProbeRequest):
+            return probe(request, team, device, cache, on_progress, held)
         memory_limits_of_ranks(team, cache, device)
         place = results if team.leads else None
-        return team.agreed(lambda: TrainingTrial(request, team, device, cache, place, keep))
+        trial = team.agreed(lambda: TrainingTrial(request, team, device, cache, place, keep))
+        return trial.run(on_progress, held)
 
-    return run_and_release(make, team, device, on_progress, uses_team=not is_script)
-
-
-class RunnableTrial(Protocol):
-    """A trial of any kind on one rank."""
-
-    def run(self, on_progress: OnProgress) -> Outcome:
-        """Measure; every rank of the team calls it. Whatever fails is raised."""
-
-    def release(self) -> tuple[RankFile, ...]:
-        """Drop the models before their process group goes; files that this rank made."""
+    return run_and_release(run, team, device, on_progress, uses_team=not is_script)
 
 
 def run_and_release(
-    make: Callable[[], RunnableTrial],
+    run: Callable[[OnProgress, ExitStack, list[RankFile]], Outcome],
     team: Team,
     device: Device,
     on_progress: OnProgress,
     *,
     uses_team: bool = True,
 ) -> Outcome:
-    """Make a trial, run it and release what it held, however it ends; only the leader reports progress.
+    """Run a trial and release what it held, however it ends; only the leader reports progress.
 
+    ``run`` is given what is closed before the process group goes, and a list for files that this rank makes.
     The team's groups are used before anything is made: what they take is not to be missing later. Not with a
     script, which has groups of its own, and the memory of the GPU.
     """
-    trial: RunnableTrial | None = None
+    files = list[RankFile]()
     give_back, has_failed = device.end_trial, False
-    try:
-        if uses_team:
-            team.use_once(device)
-        trial = make()
-        result = trial.run(on_progress if team.leads else lambda progress: None)
-        result = result if team.leads else Outcome(result.state)
-    except CODE_FAILS as error:
-        give_back, has_failed = device.release_memory, True  # what did not fit is not in the next one's way
-        result = failure_result(error, team)
-        drop_frames(error)
-    files = () if trial is None else trial.release()
-    del trial
+    with ExitStack() as held:
+        try:
+            if uses_team:
+                team.use_once(device)
+            result = run(on_progress if team.leads else lambda progress: None, held, files)
+            result = result if team.leads else Outcome(result.state)
+        except CODE_FAILS as error:
+            give_back, has_failed = (
+                device.release_memory,
+                True,
+            )  # what did not fit is not in the next one's way
+            result = failure_result(error, team)
+            drop_frames(error)
     # what cannot be given back as the context is lost is in the outcome of what failed
     with suppress(torch.AcceleratorError) if has_failed else nullcontext():
         give_back()
-    return replace(result, files=files)
+    return replace(result, files=tuple(files))

@@ -6,6 +6,7 @@ Most of a step is a wait, so that noise of the cores is a small part of it; what
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -105,8 +106,8 @@ def rank_measures(request: StepsRequest, late_s: float) -> tuple[Outcome, list[f
     with pytest.MonkeyPatch.context() as patch:
         if late_s:
             patch.setattr(Stepper, "step", late_step)
-        result = trial.run(on_progress)
-    trial.release()
+        with ExitStack() as held:
+            result = trial.run(on_progress, held, [])
     communicators.drop_team()
     return result, found
 

@@ -175,8 +175,7 @@ def _moved() -> tuple[float, float]:
     team = communicators.team((0, 1), 60.0)
     assert team is not None
     config = _request().config
-    models = TrialModels(config, team, CPU, GroupCache(), None)
-    models.set_up(lambda each: each.bare.step())
+    models = TrialModels(config, team, CPU, GroupCache(), lambda each: each.bare.step())
     measured = models.measured
     measured.wrap(team)
     twin = measured.make_twin(team)

@@ -20,7 +20,7 @@ from raybench.worker.communicators import Communicators
 from raybench.worker.group_cache import GroupCache
 from raybench.worker.strategies.sharding import release_group, shard
 from raybench.worker.strategies.stepper import Stepper
-from raybench.worker.training.checkpoints import STATE, Checkpoints
+from raybench.worker.training.checkpoints import STATE, last_checkpoint
 from raybench.worker.training.epoch_batches import shuffled
 from raybench.worker.trial import run_trial
 from tests.ranks.driving import DrivingDevice, driven_on_cores
@@ -348,7 +348,7 @@ def test_a_resumed_trial_goes_on_with_the_scale_of_its_gradients(ranks, folder):
     assert losses(resumed) == losses(whole)
     assert [epoch.skipped_steps for epoch in resumed.epochs] == [1, 1, 1]
     for place in ("whole", "half"):
-        state = Checkpoints(folder / place / "checkpoints" / ASKED["half together"].trial_id).last()
+        state = last_checkpoint(folder / place / "checkpoints" / ASKED["half together"].trial_id)
         assert state is not None
         assert state["scaler"]["scale"] == 2.0**13
 

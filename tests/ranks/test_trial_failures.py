@@ -7,6 +7,7 @@ process's own in the place of Ray's.
 from __future__ import annotations
 
 import importlib
+from contextlib import ExitStack
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -428,12 +429,13 @@ def _look_inside(request: StepsRequest, communicators: Communicators) -> dict[st
     team = communicators.team(BOTH, TIMEOUT_S)
     assert team is not None
     trial = StepsTrial(request, team, CPU, GroupCache())
-    trial.run(lambda _: None)
+    held = ExitStack()
+    trial.run(lambda _: None, held, [])
     models = trial._models.measured
     assert models.wrapped is not None
     seen = _storage(models) | _equal_weights(models.wrapped, team) | _gradients(request, models, team)
     del models
-    trial.release()
+    held.close()
     return seen
 
 

@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -145,23 +146,32 @@ class ScriptTrial:
         self._random = random.Random(request.config.seed)  # the same order of blocks on every rank
         self._until = monotonic() + DEADLINE_SHARE * request.timeout_s
         self._process: _Process | None = None
-        self._num_steps, self._num_told = 0, 0  # that were ordered, and that are done
+        self._num_steps = 0  # that are done
         self._collectives: list[float] = []  # of a step of ddp, block by block
         self._steps_ahead = 0  # for which loaders read batches while the script waits for its next block
         self._missing: dict[Variant | Beside, str] = {}
 
-    def run(self, on_progress: OnProgress) -> Outcome:
-        """The measurement, the same on every rank but for what only the leader can know."""
+    def run(self, on_progress: OnProgress, held: ExitStack, files: list[RankFile]) -> Outcome:
+        """The measurement, the same on every rank but for what only the leader can know.
+
+        ``held`` ends the script when it is closed; what that printed is then in ``files``.
+        """
         on_progress(Progress("set up"))
         began, self._load = perf_counter(), OtherLoad(self._team)
         self._over = f"script-{self._team.from_leader(str(uuid.uuid4()))}"  # key in the store: one is over
         links = list(map(Path, self._script.links))
-        self._process = _Process(self._launch(), self._variables(), links)
+        self._process = process = _Process(self._launch(), self._variables(), links)
+        name = f"rank-{self._team.ranks[self._team.rank]}.log"
+        held.callback(lambda: files.append(RankFile(name, process.close())))
         reports = self._reports()
         if reports is None:
             raise InvalidTrialError(f"the script made no step of a torch.optim optimizer{HINT}")
         about = [report.about for report in reports]
-        self._refuse_unmeasurable(about)
+        if any((each.world_size or 1) != self._team.size for each in about):
+            raise InvalidTrialError(
+                f"the script has made no process group of {self._team.size} ranks, so each trains alone: it "
+                "takes torch.distributed.init_process_group, as under torchrun"
+            )
         set_up = perf_counter()
         on_progress(Progress("warm up"))
         variants, step_s = self._warm_up(about)
@@ -183,12 +193,6 @@ class ScriptTrial:
             missing=self._missing,
         )
         return Outcome("complete", result=result, step_times=tuple(rounds.step_times))
-
-    def release(self) -> tuple[RankFile, ...]:
-        """End the script, however the trial ended: what it printed."""
-        if self._process is None:
-            return ()
-        return (RankFile(f"rank-{self._team.ranks[self._team.rank]}.log", self._process.close()),)
 
     # --- the process
 
@@ -251,13 +255,13 @@ class ScriptTrial:
         """A block of steps on every rank; raises ``ScriptEndedError`` where the script is over before."""
         assert self._process is not None
         self._process.send(order)
-        self._num_steps += order.discarded + order.timed
-        reports = self._reports()
+        reports, num_steps = self._reports(), self._num_steps + order.discarded + order.timed
         if reports is None:
             raise ScriptEndedError(
-                f"the script ended within {self._num_steps} optimizer steps, too few to measure: raise its "
+                f"the script ended within {num_steps} optimizer steps, too few to measure: raise its "
                 "epochs or max_steps (raybench stops it early)"
             )
+        self._num_steps = num_steps
         return reports
 
     def _reports(self) -> list[BlockDone] | None:
@@ -270,7 +274,7 @@ class ScriptTrial:
         if late:
             # where all are, one may wait for another
             which = f"rank {late[0]}: " if len(late) < len(answers) else ""
-            steps = f"after {self._num_told}" if self._num_told else "without any"
+            steps = f"after {self._num_steps}" if self._num_steps else "without any"
             seconds = DEADLINE_SHARE * self._request.timeout_s
             raise LateTrialError(
                 f"{which}the script hangs, or is slow: {seconds:.0f} s are over {steps} optimizer steps "
@@ -280,7 +284,6 @@ class ScriptTrial:
         failures = [each.failure for each in ended if each.failure is not None]
         if failures:
             raise AgreedFailure(sorted(failures, key=_is_less_telling))
-        self._num_told = self._num_steps
         return None if ended else answers
 
     def _answer(self) -> BlockDone | Ended | None:
@@ -301,16 +304,6 @@ class ScriptTrial:
                 text = f"{EXITED}{answer.exit_code}{self._process.last_line()}{HINT}"
                 return Ended(RankFailure(self._team.ranks[self._team.rank], text, False, False))
         return answer
-
-    def _refuse_unmeasurable(self, about: Sequence[About]) -> None:
-        """Raise ``InvalidTrialError`` for a script that is no training on these ranks."""
-        size = self._team.size
-        groups = {each.world_size or 1 for each in about}
-        if groups != {size}:
-            raise InvalidTrialError(
-                f"the script has made no process group of {size} ranks, so each trains alone: it takes "
-                "torch.distributed.init_process_group, as under torchrun"
-            )
 
     def _samples(self, about: Sequence[About]) -> tuple[float, int]:
         """Of all ranks in the mean step and in a full one: as typed, as counted, or as asked for."""

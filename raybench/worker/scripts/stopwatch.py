@@ -140,7 +140,11 @@ class _Switch:
         if ddp is not None:
             self._ddp = weakref.ref(ddp)
             self._syncs_buffers = getattr(ddp, SYNC_BUFFERS)
-            self.state, self.hook = ddp.process_group, compression_hook(compression) or _average(ddp)
+            self.state = ddp.process_group
+            # what DDP does without a hook; NCCL divides on the way, as DDP does when it fills its buckets
+            # (the backend has no name where each kind of device has its own)
+            divides = next(ddp.parameters()).is_cuda and dist.get_backend(self.state) != "gloo"
+            self.hook = compression_hook(compression) or (_averaging if divides else allreduce_hook)
 
     @property
     def ddp(self) -> DistributedDataParallel | None:
@@ -156,12 +160,6 @@ class _Switch:
         self.sends, ddp = sends, self.ddp
         if ddp is not None:
             setattr(ddp, SYNC_BUFFERS, sends and self._syncs_buffers)
-
-
-def _average(ddp: DistributedDataParallel) -> Any:
-    """What DDP does without a hook; NCCL divides on the way, as DDP does when it fills its buckets."""
-    on_gpus = next(ddp.parameters()).is_cuda  # the backend has no name where each kind of device has its own
-    return _averaging if on_gpus and dist.get_backend(ddp.process_group) != "gloo" else allreduce_hook
 
 
 def _averaging(group, bucket):  # type: ignore[no-untyped-def]  # DDP refuses annotations kept as strings
@@ -245,9 +243,7 @@ class Stopwatch:
             self._enter("optimizer")
             return found
 
-        if len(args) > 1:
-            return (args[0], closed, *args[2:]), kwargs
-        return args, {**kwargs, "closure": closed}
+        return args[:1], {**kwargs, "closure": closed}
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """A step is done: the block goes on, or is over."""

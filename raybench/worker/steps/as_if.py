@@ -57,16 +57,16 @@ def sender(team: Team, communication: Communication) -> Send:
     Without a hook the sum is left undivided: DDP divides while it fills its buckets, a hook of one's own
     would in a pass of its own. Loss and gradients are divided before (``AsIfSteps.divisor``).
     """
-    if communication.hook is None:
-        return lambda buffer: _sent(buffer, team)
     hook, state = communication.hook, communication.state
-    return lambda buffer: hook(state, ReplayBucket(buffer))
+    if hook is not None:
+        return lambda buffer: hook(state, ReplayBucket(buffer))
 
+    def send(buffer: torch.Tensor) -> torch.futures.Future[Any]:
+        work = dist.all_reduce(buffer, group=team.data, async_op=True)
+        assert work is not None
+        return work.get_future()
 
-def _sent(buffer: torch.Tensor, team: Team) -> torch.futures.Future[Any]:
-    work = dist.all_reduce(buffer, group=team.data, async_op=True)
-    assert work is not None
-    return work.get_future()
+    return send
 
 
 @dataclass(frozen=True)
@@ -286,6 +286,7 @@ class AsIfSteps:
         self._alone = time_alone(team, device, [share * each for each in bucket_bytes])
         self._backend, self._pause = device.data_backend, Pause(device)
         self._channel = StreamChannel(device, send) if device.kind == "cuda" else ThreadChannel(device, send)
+        self.close = self._channel.close
 
     def hook_of(self, asked: AsIf) -> Hook:
         """DDP's hook for as many devices as are ``asked``."""
@@ -333,7 +334,3 @@ class AsIfSteps:
             latency_s = all_reduce_s(asked.lines, 0.0)
         busy_s = max(all_s - latency_s, all_s / AT_ONCE[self._backend])
         return Hold(min(max(busy_s - here_s, 0.0), longer), longer)
-
-    def close(self) -> None:
-        """End what holds the channel."""
-        self._channel.close()

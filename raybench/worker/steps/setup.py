@@ -24,21 +24,34 @@ class TrialModels:
     """The model of a trial of steps or of a probe, and of its anchor, once that is made."""
 
     def __init__(
-        self, config: Configuration, team: Team, device: Device, cache: GroupCache, anchor: Setting | None
+        self,
+        config: Configuration,
+        team: Team,
+        device: Device,
+        cache: GroupCache,
+        first_step: Callable[[StrategyModels], None],
+        anchor: Setting | None = None,
     ) -> None:
+        """Make the models, with ``first_step`` of the bare one. A collective call.
+
+        What fails here, on whichever rank, is agreed on before the first collective. A workload that the
+        leader has not stepped yet it steps while the others sleep: what fails on every rank costs the time
+        and memory of one rank. FSDP trains what one device has no memory for: then ``too_large`` says so, and
+        the trial goes on.
+        """
         self._config, self._team, self._device, self._cache = config, team, device, cache
         self._anchor_setting = anchor
         self._settings = [each for each in (config.setting, anchor) if each is not None]
-        self._measured: StrategyModels | None = None
         self.anchor: StrategyModels | None = None
         self.epoch_samples: int | None = None  # of the training data set; None: synthetic input
-        self.too_large: str | None = None  # why the model does not fit on one device; None: it does
-
-    @property
-    def measured(self) -> StrategyModels:
-        """The model that is measured, once it is set up."""
-        assert self._measured is not None
-        return self._measured
+        workload, stepped = config.workload.model_dump_json(), cache.stepped
+        goes_first = team.leads and workload not in stepped
+        first = team.agreed(lambda: self._step_alone(first_step) if goes_first else None)
+        later = team.agreed(lambda: None if goes_first else self._step_alone(first_step))
+        stepped.add(workload)
+        why = next(filter(None, team.gather(first or later)), None)
+        # None: it does
+        self.too_large = None if why is None else f"the model does not fit on one device: {why}"
 
     def num_compiled(self) -> int:
         """Graphs compiled so far in this trial; 0 where nothing is compiled."""
@@ -69,29 +82,10 @@ class TrialModels:
             self.anchor.release()
         self.anchor = None
 
-    def set_up(self, first_step: Callable[[StrategyModels], None]) -> None:
-        """Make the models, with ``first_step`` of the bare one.
-
-        What fails here, on whichever rank, is agreed on before the first collective. A workload that the
-        leader has not stepped yet it steps while the others sleep: what fails on every rank costs the time
-        and memory of one rank. FSDP trains what one device has no memory for: then ``too_large`` says so, and
-        the trial goes on.
-        """
-        workload, stepped = self._config.workload.model_dump_json(), self._cache.stepped
-        goes_first = self._team.leads and workload not in stepped
-        first = self._team.agreed(lambda: self._step_alone(first_step) if goes_first else None)
-        later = self._team.agreed(lambda: None if goes_first else self._step_alone(first_step))
-        stepped.add(workload)
-        reasons = [reason for reason in self._team.gather(first or later) if reason]
-        if reasons:
-            self.too_large = f"the model does not fit on one device: {reasons[0]}"
-
     def release(self) -> None:
         """Drop the models before their process group goes."""
         self.drop_anchor()
-        if self._measured is not None:
-            self._measured.release()
-        self._measured = None
+        self.measured.release()
 
     @default_group(None)
     def _step_alone(self, first_step: Callable[[StrategyModels], None]) -> str | None:
@@ -99,7 +93,7 @@ class TrialModels:
         workload = build(self._config.workload, self._config.data, self._config.seed)
         if any(each.compile for each in self._settings):
             transforms.reset()
-        models = self._measured = self._make_models(self._config, workload)
+        models = self.measured = self._make_models(self._config, workload)
         try:
             models.activate()
             first_step(models)

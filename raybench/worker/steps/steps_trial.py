@@ -9,7 +9,7 @@ what there is.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from functools import partial
 from itertools import pairwise
 from statistics import median
@@ -22,7 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from raybench.errors import InvalidTrialError
 from raybench.machine.host import quota_periods, quota_used_up
 from raybench.records.messages import BlockStepTimes, Keep, OnProgress, Outcome, Progress, RankFile
-from raybench.records.requests import AS_IF, Configuration, ProbeRequest, StepsRequest
+from raybench.records.requests import AS_IF, ProbeRequest, StepsRequest
 from raybench.records.results import Beside, PCIeLink, ProbeResult, StepsResult
 from raybench.worker.communicators import Team, default_group
 from raybench.worker.devices.device import Device, MemoryPeak
@@ -66,18 +66,23 @@ class StepsTrial:
         """``keep`` gets the rounds on the leader, before each auxiliary measurement."""
         self._request, self._team, self._device = request, team, device
         self._cache, self._keep = cache, keep
-        self._variants: Variants | None = None
-        self._files: tuple[RankFile, ...] = ()  # that this rank made
-        self._models = TrialModels(request.config, team, device, cache, request.anchor)
+        self._flops: float | None = None  # of a step of one device; None: it has no memory for one
 
-    def run(self, on_progress: OnProgress) -> Outcome:
-        """The measurement, the same on every rank but for what only the leader can know."""
-        began = perf_counter()
+    def run(self, on_progress: OnProgress, held: ExitStack, files: list[RankFile]) -> Outcome:
+        """The measurement, the same on every rank but for what only the leader can know.
+
+        ``held`` drops the models when it is closed, before their process group goes; ``files`` gets traces.
+        """
+        began, self._files = perf_counter(), files
         on_progress(Progress("set up"))
         limits = memory_limits_of_ranks(self._team, self._cache, self._device)
-        self._models.set_up(self._count_or_step)
-        variants = self._variants = Variants(self._request, self._models, self._team, self._device)
-        measured = measured_run(self._models.measured, self._team, self._request.anchor)
+        config, anchor = self._request.config, self._request.anchor
+        self._models = TrialModels(
+            config, self._team, self._device, self._cache, self._step_and_count, anchor
+        )
+        held.callback(self._models.release)
+        variants = Variants(self._request, self._models, self._team, self._device, held)
+        measured = measured_run(self._models.measured, self._team, anchor)
         set_up = perf_counter()
         on_progress(Progress("warm up"))
         of_warm_up = self._warm_up(variants, measured)
@@ -114,24 +119,14 @@ class StepsTrial:
         result = self._with_auxiliary(result, variants, tuple(loop.step_times))
         return Outcome("complete", result=result, step_times=tuple(loop.step_times))
 
-    def release(self) -> tuple[RankFile, ...]:
-        """Drop the models before their process group goes; traces that this rank made."""
-        if self._variants is not None:
-            self._variants.close()
-        self._models.release()
-        return self._files
-
-    def _count_or_step(self, models: StrategyModels) -> None:
-        """A step of the bare model, its operations counted once for each batch of a group's trials."""
-        key, counted, compiled = flops_key(self._request.config), self._cache.flops, models.setting.compile
-        known = key in counted
-        if not known:
-            # operations cannot be counted inside compiled code
-            with torch.compiler.set_stance("force_eager") if compiled else nullcontext():
-                with FlopCounterMode(display=False) as counter:
-                    models.bare.step()
-                counted[key] = float(counter.get_total_flops())
-        if known or compiled:
+    def _step_and_count(self, models: StrategyModels) -> None:
+        """A step of the bare model, its operations counted: which cannot be within compiled code."""
+        compiles = models.setting.compile
+        eager = torch.compiler.set_stance("force_eager") if compiles else nullcontext()
+        with eager, FlopCounterMode(display=False) as counter:
+            models.bare.step()
+        self._flops = float(counter.get_total_flops())
+        if compiles:
             models.bare.step()
 
     def _warm_up(self, variants: Variants, measured: VariantRun) -> dict[str, Any]:
@@ -194,13 +189,14 @@ class StepsTrial:
         """Fields that are known of model, batch and DDP."""
         config, models = self._request.config, self._models.measured
         module = None if models.wrapped is None else models.wrapped.module
+        trained = (each for each in models.copies.model.parameters() if each.requires_grad)
         return {
             "batch_size": config.batch_size,
             "global_batch_size": config.global_batch_size,
             "epoch_samples": self._models.epoch_samples,
-            "num_parameters": models.num_parameters or None,
+            "num_parameters": sum(each.numel() for each in trained) or None,
             "left_out": left_out_of(models.workload),
-            "flops_per_step": self._cache.flops.get(flops_key(config)),
+            "flops_per_step": self._flops,
             "bucket_bytes": bucket_bytes(module),
             "gradient_bytes": gradient_bytes(module, config.setting.gradient_compression),
         }
@@ -277,14 +273,11 @@ class StepsTrial:
         return {"host_waits": self._team.from_leader(own)}
 
     def _matrix_peak(self) -> dict[str, float | None]:
-        """In FLOP/s, measured on the leader while the others wait, once for each precision of a group."""
-        precision, peaks = self._request.config.setting.precision, self._cache.matrix_peaks
-        key = f"{precision} {torch.get_num_threads()}"
+        """In FLOP/s, measured on the leader while the others wait."""
+        precision, device = self._request.config.setting.precision, self._device
 
         def measure() -> float | None:
-            if key not in peaks and self._team.leads:
-                peaks[key] = matrix_peak_flops_per_s(self._device, precision)
-            return peaks.get(key)
+            return matrix_peak_flops_per_s(device, precision) if self._team.leads else None
 
         return {"matrix_peak_flops_per_s": self._team.agreed(measure)}
 
@@ -330,14 +323,6 @@ class StepsTrial:
         return {}
 
 
-def flops_key(config: Configuration) -> str:
-    """What the operations of a step depend on."""
-    setting = config.setting
-    twice = setting.activation_checkpointing  # what is computed again is counted again
-    model = config.workload.model_dump_json()
-    return f"{model} {config.batch_size} {setting.gradient_accumulation} {twice}"
-
-
 def matrix_peak_flops_per_s(device: Device, precision: str) -> float:
     """The best of several square matrix products on this device alone, 2 n³ operations each."""
     side = device.matrix_side
@@ -357,50 +342,48 @@ def matrix_peak_flops_per_s(device: Device, precision: str) -> float:
 WARMUP_STEPS = 1  # of a probe, before a window of steps whose memory counts: it does not grow later
 
 
-class ProbeTrial:
-    """Everything that one rank holds while it probes whether a batch fits in memory: by a few steps."""
+def probe(
+    request: ProbeRequest,
+    team: Team,
+    device: Device,
+    cache: GroupCache,
+    on_progress: OnProgress,
+    held: ExitStack,
+) -> Outcome:
+    """Whether a batch fits, by a few steps: the memory that every rank took, the same result on every rank.
 
-    def __init__(self, request: ProbeRequest, team: Team, device: Device, cache: GroupCache) -> None:
-        self._request, self._team, self._device, self._cache = request, team, device, cache
-        self._models = TrialModels(request.config, team, device, cache, None)
+    On CPUs the process counts, whatever it holds; so what earlier trials freed is given back first. ``held``
+    drops the models when it is closed.
+    """
+    on_progress(Progress("set up"))
+    device.release_memory()
+    team.barrier()  # before anyone looks at what is left
+    limits = memory_limits_of_ranks(team, cache, device, again=True)
+    made = TrialModels(request.config, team, device, cache, lambda models: models.bare.step())
+    held.callback(made.release)
+    models = made.measured
+    fixed = _fixed_memory(models, team)
+    measured = measured_run(models, team)
+    on_progress(Progress("warm up"))
+    device.reset_peak(models.dp_devices)
+    warm_up(team, device, [measured], WARMUP_STEPS, request.timeout_s)
+    peaks: list[MemoryPeak] = team.gather(device.memory_peak())
+    result = ProbeResult(
+        peak_memory_bytes=all_known(each.torch for each in peaks),
+        device_memory_bytes=all_known(each.device for each in peaks),
+        fixed_memory_bytes=all_known(team.gather(fixed)),
+        memory_limit_bytes=limits,
+    )
+    return Outcome("complete", result=result)
 
-    def run(self, on_progress: OnProgress) -> Outcome:
-        """The memory that every rank took, the same result on every rank.
 
-        On CPUs the process counts, whatever it holds; so what earlier trials freed is given back first.
-        """
-        on_progress(Progress("set up"))
-        self._device.release_memory()
-        self._team.barrier()  # before anyone looks at what is left
-        limits = memory_limits_of_ranks(self._team, self._cache, self._device, again=True)
-        self._models.set_up(lambda models: models.bare.step())
-        models = self._models.measured
-        fixed = self._fixed_memory(models)
-        measured = measured_run(models, self._team)
-        on_progress(Progress("warm up"))
-        self._device.reset_peak(models.dp_devices)
-        warm_up(self._team, self._device, [measured], WARMUP_STEPS, self._request.timeout_s)
-        peaks: list[MemoryPeak] = self._team.gather(self._device.memory_peak())
-        result = ProbeResult(
-            peak_memory_bytes=all_known(each.torch for each in peaks),
-            device_memory_bytes=all_known(each.device for each in peaks),
-            fixed_memory_bytes=all_known(self._team.gather(fixed)),
-            memory_limit_bytes=limits,
-        )
-        return Outcome("complete", result=result)
+def _fixed_memory(models: StrategyModels, team: Team) -> int | None:
+    """What a step takes whatever its batch: what the first one left, gradients and buckets.
 
-    def release(self) -> tuple[RankFile, ...]:
-        """Drop the models before their process group goes."""
-        self._models.release()
-        return ()
-
-    def _fixed_memory(self, models: StrategyModels) -> int | None:
-        """What a step takes whatever its batch: what the first one left, gradients and buckets.
-
-        Only on devices on which a batch that does not fit must not be tried.
-        """
-        memory = self._device.available_memory() if self._device.overcommits else None
-        if memory is None:
-            return None
-        has_buckets = self._team.size > 1 and not self._request.config.setting.gradient_as_bucket_view
-        return memory.taken_bytes + models.copies.gradient_bytes * (2 if has_buckets else 1)
+    Only on devices on which a batch that does not fit must not be tried.
+    """
+    memory = models.device.available_memory() if models.device.overcommits else None
+    if memory is None:
+        return None
+    has_buckets = team.size > 1 and not models.setting.gradient_as_bucket_view
+    return memory.taken_bytes + models.copies.gradient_bytes * (2 if has_buckets else 1)

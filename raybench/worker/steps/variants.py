@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
@@ -25,7 +25,6 @@ from raybench.worker.steps.replay import Replay, ShardedReplay
 from raybench.worker.steps.setup import TrialModels
 from raybench.worker.strategies.ddp import bucket_bytes, no_transfer, travelling_share
 from raybench.worker.strategies.models import StrategyModels
-from raybench.worker.strategies.sharding import Collectives
 from raybench.worker.strategies.stepper import Stepper
 
 
@@ -147,9 +146,12 @@ STEPS_UNTIL_REBUILT = 2  # DDP rebuilds its buckets before the second step
 class Variants:
     """Makes and warms up what the rounds of a request run; every method is a collective call."""
 
-    def __init__(self, request: StepsRequest, models: TrialModels, team: Team, device: Device) -> None:
+    def __init__(
+        self, request: StepsRequest, models: TrialModels, team: Team, device: Device, held: ExitStack
+    ) -> None:
+        """``held`` is closed when the trial ends."""
         self._request, self._team, self._device = request, team, device
-        self._trial_models, self._models = models, models.measured
+        self._trial_models, self._models, self._held = models, models.measured, held
         self.runs = list[VariantRun]()  # warmed up
         self.step_s = dict[Variant, float]()  # of each, on the slowest rank
         self.missing: dict[Variant, str] = {}  # variants that could not be had, and why
@@ -157,7 +159,6 @@ class Variants:
         # of the passes in a step, beside those of DDP or FSDP; None: neither of them
         self.pass_collectives: int | None = None
         self.held: tuple[HeldSteps, ...] = ()  # what is added to the steps as if on more devices
-        self.close: Callable[[], None] = lambda: None  # ends what these steps need
         if models.too_large is not None:
             self.missing["plain"] = models.too_large
 
@@ -225,8 +226,16 @@ class Variants:
         if twin is None or "local" in self.missing:
             models.twin = None
             return
-        run = replace(run_of("local", models, twin), independent=True)
-        self.add(self._switched(run, models.collectives) if models.collectives else run)
+        run, collectives = replace(run_of("local", models, twin), independent=True), models.collectives
+        if collectives is not None:  # of FSDP, which is what is measured itself
+
+            def activate() -> None:
+                models.activate()
+                collectives.leave_out()
+
+            # a loss with weights that nobody has says nothing
+            run = replace(run, activate=activate, release=collectives.put_back, loss=lambda: None)
+        self.add(run)
 
     def _twin(self) -> Stepper | None:
         """What sends nothing, stepped until it has all its memory; None where a rank has not enough.
@@ -239,15 +248,6 @@ class Variants:
         for _ in range(STEPS_UNTIL_REBUILT):
             twin = twin and self._had("local", why, partial(self._step_alone, twin))
         return twin
-
-    def _switched(self, run: VariantRun, collectives: Collectives) -> VariantRun:
-        """Of FSDP's, which is what is measured itself; a loss with weights that nobody has says nothing."""
-
-        def activate() -> None:
-            self._models.activate()
-            collectives.leave_out()
-
-        return replace(run, activate=activate, release=collectives.put_back, loss=lambda: None)
 
     def _step_alone(self, stepper: Stepper) -> Stepper:
         self._models.activate()
@@ -269,7 +269,7 @@ class Variants:
             self._bucket_bytes(),
             share=travelling_share(models.copies.model, models.setting.gradient_compression),
         )
-        self.close = steps.close
+        self._held.callback(steps.close)
         local = next(run for run in self.runs if run.variant == "local")
         local.activate()
         spread = rank_spread(self._team, self._device, local.step, self.step_s["local"])

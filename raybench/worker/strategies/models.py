@@ -66,11 +66,6 @@ class StrategyModels:
         self.communication = ddp.Communication()  # of the wrapped model under DDP
         self.dp_devices: list[int] = []  # that dp drives from this process
 
-    @property
-    def num_parameters(self) -> int:
-        """Numbers in the model that are trained, of the whole of it."""
-        return sum(each.numel() for each in self.copies.model.parameters() if each.requires_grad)
-
     def activate(self) -> None:
         """Set what holds for the whole process: threads, tf32, cuDNN's search."""
         self.device.activate(self.setting, self._threads)
@@ -79,7 +74,11 @@ class StrategyModels:
     def bare(self) -> Stepper:
         """The model without its strategy, on this rank's device alone."""
         if self._bare is None:
-            module = self.whole_copy() if self.is_sharded else self.copies.sharing_storage()
+            copies, on = self.copies, self.device.torch_device
+            if self.is_sharded:  # the model as it was handed over, again, on this rank's device
+                module = copies.in_layout(copies.with_own_weights().to(on))
+            else:
+                module = copies.sharing_storage()
             if self.setting.compile:
                 compile_module(module)
             self._bare = self.stepper(module, self.batches)
@@ -88,10 +87,6 @@ class StrategyModels:
     def drop_bare(self) -> None:
         """Give back the memory of the bare model, which is made again when it is needed."""
         self._bare = None
-
-    def whole_copy(self) -> nn.Module:
-        """The model as it was handed over, again, on this rank's device, neither sharded nor compiled."""
-        return self.copies.in_layout(self.copies.with_own_weights().to(self.device.torch_device))
 
     def wrap(self, team: Team) -> Stepper:
         """Put the model under its strategy, on the team's data group. A collective call.
@@ -109,16 +104,13 @@ class StrategyModels:
         return self.wrapped if team.leads or self.setting.strategy != "dp" else None
 
     def renew_optimizers(self) -> None:
-        """As they were made: the memory of what those so far keep of their steps is given back."""
-        twin = None if self.is_sharded else self.twin  # whose optimizer is that of the shards
-        steppers = [each for each in (self._bare, self.wrapped, twin) if each is not None]
-        for stepper in steppers:
-            kernels, group = self.setting.optimizer_kernels, stepper.group
-            stepper.optimizer = make_optimizer(self.workload, self._optimizer, stepper.module, kernels, group)
-        if self.is_sharded and self.twin is not None and self.wrapped is not None:
-            self.twin.optimizer = self.wrapped.optimizer
-        for stepper in steppers[1:] if not self.is_sharded else ():
-            share_state(steppers[0].optimizer, stepper.optimizer)
+        """As they were made, and without the twin: the memory of what they keep of their steps is given back.
+
+        For when all variants have run: from here on one of them alone is stepped.
+        """
+        self.twin, kernels = None, self.setting.optimizer_kernels
+        for each in filter(None, (self._bare, self.wrapped)):
+            each.optimizer = make_optimizer(self.workload, self._optimizer, each.module, kernels, each.group)
 
     def make_twin(self, team: Team) -> Stepper:
         """DDP with a hook that sends nothing, on the same weights; FSDP itself. A collective call."""

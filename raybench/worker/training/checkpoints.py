@@ -29,9 +29,9 @@ class SavedTraining:
     distributed again. Only the leader holds them whole.
     """
 
-    def __init__(self, team: Team, device: Device, checkpoints: Checkpoints | None) -> None:
-        """``checkpoints``: on the leader, if the study wants them."""
-        self._team, self._device, self._checkpoints = team, device, checkpoints
+    def __init__(self, team: Team, device: Device, folder: Path | None) -> None:
+        """``folder``: of the checkpoint, on the leader, if the study wants one."""
+        self._team, self._device, self._folder = team, device, folder
 
     def save(self, stepper: Stepper, epochs: Sequence[Epoch]) -> None:
         """Write what a resume needs; a full disk ends the trial on all ranks."""
@@ -41,7 +41,7 @@ class SavedTraining:
         optimizer = gathered(stepper.optimizer.state_dict(), keep=leads)
 
         def write() -> None:
-            if self._checkpoints is not None:
+            if self._folder is not None:
                 state = {
                     "epochs": [epoch.model_dump(mode="json") for epoch in epochs],
                     "model": model,
@@ -49,7 +49,7 @@ class SavedTraining:
                     "scaler": stepper.scaler.state_dict(),
                     "random": random_states,
                 }
-                self._checkpoints.save(state)
+                save_checkpoint(self._folder, state)
 
         self._team.agreed(write)
 
@@ -57,7 +57,7 @@ class SavedTraining:
         """Put ``stepper`` to where the last checkpoint has it: the epochs until there, none without one."""
 
         def read() -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
-            state = self._checkpoints.last() if self._checkpoints is not None else None
+            state = last_checkpoint(self._folder) if self._folder is not None else None
             if state is None:
                 return None, None
             with _of_this_model():
@@ -133,34 +133,27 @@ def _is_like(value: Any, parameter: torch.Tensor) -> bool:
 STATE = "state.pt"
 
 
-class Checkpoints:
-    """A file below ``folder`` that is replaced after each epoch, whole or as it was before.
+def last_checkpoint(folder: Path) -> dict[str, Any] | None:
+    """The state after the last epoch that was written to ``folder``; None without one.
 
-    Only the team's leader has one of these.
+    Raises ``InvalidTrialError`` for a file that cannot be read.
     """
+    path = folder / STATE
+    if not path.exists():
+        return None
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise InvalidTrialError(
+            f"checkpoint {path} cannot be read ({type(error).__name__}): remove it to begin again"
+        ) from error
+    return state
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / STATE
 
-    def last(self) -> dict[str, Any] | None:
-        """The state after the last epoch that was written; None without one.
-
-        Raises ``InvalidTrialError`` for a file that cannot be read.
-        """
-        if not self._path.exists():
-            return None
-        try:
-            state: dict[str, Any] = torch.load(self._path, map_location="cpu", weights_only=True)
-        except Exception as error:
-            raise InvalidTrialError(
-                f"checkpoint {self._path} cannot be read ({type(error).__name__}): remove it to begin again"
-            ) from error
-        return state
-
-    def save(self, state: dict[str, Any]) -> None:
-        """When this returns the checkpoint is on the disk."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        replace_whole(self._path, lambda file: torch.save(state, file))
+def save_checkpoint(folder: Path, state: dict[str, Any]) -> None:
+    """When this returns the checkpoint is on the disk: the file is replaced, whole or as it was before."""
+    folder.mkdir(parents=True, exist_ok=True)
+    replace_whole(folder / STATE, lambda file: torch.save(state, file))
 
 
 def random_state(device: Device) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import fmean
 from time import perf_counter
@@ -11,7 +12,7 @@ from typing import Any
 
 import torch
 
-from raybench.records.messages import Keep, OnProgress, Outcome, Progress, RankFile
+from raybench.records.messages import Keep, OnProgress, Outcome, Progress
 from raybench.records.requests import TrainingRequest
 from raybench.records.results import Epoch, Pruned, TrainingResult
 from raybench.worker.communicators import Alone, Team, default_group
@@ -21,7 +22,7 @@ from raybench.worker.group_cache import GroupCache
 from raybench.worker.memory import all_known, check_model_fits
 from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.stepper import Stepper
-from raybench.worker.training.checkpoints import Checkpoints, SavedTraining, keep_model
+from raybench.worker.training.checkpoints import SavedTraining, keep_model
 from raybench.worker.training.epoch_batches import MOST_SEEDS, PRIME, state_preserved
 from raybench.worker.training.passes import LearningRates, Passes, correct_predictions, mean_loss
 from raybench.workloads import build
@@ -52,10 +53,8 @@ class TrainingTrial:
         self._request, self._spec, self._team, self._device = request, spec, team, device
         # dp has one process for all devices: the leader trains as if it were one large device
         self._at_work = Alone(team) if config.setting.strategy == "dp" else team
-        checkpoints = None
-        if spec.checkpoint and results:
-            checkpoints = Checkpoints(results / CHECKPOINTS / request.trial_id)
-        self._saved = SavedTraining(self._at_work, device, checkpoints)
+        folder = results / CHECKPOINTS / request.trial_id if spec.checkpoint and results else None
+        self._saved = SavedTraining(self._at_work, device, folder)
         self._model_name = f"{MODELS}/{request.trial_id}"
         self._model_place = results / self._model_name if results else None
         self._memory = MemoryPeak(None, None)  # since the first epoch, at the end of the last
@@ -65,8 +64,12 @@ class TrainingTrial:
         check_model_fits(config, self._workload, team, cache)
         self._models = self._make_models(cache)
 
-    def run(self, on_progress: OnProgress) -> Outcome:
-        """All epochs that are not in a checkpoint yet; the result is the same on every rank that trains."""
+    def run(self, on_progress: OnProgress, held: ExitStack) -> Outcome:
+        """All epochs that are not in a checkpoint yet; the result is the same on every rank that trains.
+
+        ``held``: closed before the process group goes.
+        """
+        held.callback(self._models.release)
         on_progress(Progress("set up"))
         stepper = self._prepare()
         if self._at_work is self._team:
@@ -153,11 +156,6 @@ class TrainingTrial:
             except AgreedFailure as failure:  # what is trained is not lost for it
                 reason = f"it could not be written: {failure}"
         return result.model_copy(update={"missing": {**result.missing, "model": reason}})
-
-    def release(self) -> tuple[RankFile, ...]:
-        """Drop the model before its process group goes."""
-        self._models.release()
-        return ()
 
     def _make_models(self, cache: GroupCache) -> StrategyModels:
         """The model, and one pass of the bare one alone: what fails here fails before any collective.

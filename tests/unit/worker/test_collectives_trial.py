@@ -10,7 +10,7 @@ import pytest
 from raybench.analysis.stats.stopping import LEAST_MEASURED
 from raybench.records.results import MessageRound, StopReason
 from raybench.spec.sweep import SweepMeasureSpec
-from raybench.worker.collectives_trial import Case, CollectivesTrial
+from raybench.worker.collectives_trial import Case, measure
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device
 
@@ -42,8 +42,7 @@ def measured(rank: int, *stops: StopReason | None) -> tuple[list[MessageRound], 
         config=SimpleNamespace(seed=0, device="cpu"),
         measure=SweepMeasureSpec(min_rounds=ROUNDS, max_seconds=1e-9),
     )
-    trial = CollectivesTrial(request, Told(rank, [*stops]), Device())
-    return trial.measure(cases, lambda progress: None)
+    return measure(request, Told(rank, [*stops]), Device(), cases, lambda progress: None)
 
 
 def test_the_leader_has_the_rounds_of_all_ranks() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -24,7 +25,8 @@ class _Trial:
     def __init__(self, *, fails: bool, agreed: bool, held: list[Any], kept: list[Exception], said: list[str]):
         self._fails, self._agreed, self._held, self._kept, self._said = fails, agreed, held, kept, said
 
-    def run(self, on_progress: Any) -> Outcome:
+    def run(self, on_progress: Any, held: ExitStack, files: list[RankFile]) -> Outcome:
+        held.callback(self._release, files)
         if not self._fails:
             return Outcome("complete")
         try:
@@ -44,9 +46,9 @@ class _Trial:
         self._held.append(weakref.ref(loss))
         raise MemoryError("planted")
 
-    def release(self) -> tuple[RankFile, ...]:
+    def _release(self, files: list[RankFile]) -> None:
         self._said.append("models gone")
-        return (RankFile("trace", b""),)
+        files.append(RankFile("trace", b""))
 
 
 class _Device:
@@ -68,7 +70,7 @@ def test_a_failure_leaves_nothing_of_its_step_in_the_next_trials_way(fails: bool
     team: Any = SimpleNamespace(leads=True, rank=0, ranks=(1,), use_once=lambda device: said.append("used"))
     device: Any = _Device(said, held)
     result = run_and_release(
-        lambda: _Trial(fails=fails, agreed=agreed, held=held, kept=kept, said=said),
+        _Trial(fails=fails, agreed=agreed, held=held, kept=kept, said=said).run,
         team,
         device,
         lambda progress: None,
@@ -89,7 +91,7 @@ def test_groups_that_cannot_be_used_for_want_of_memory_end_the_trial() -> None:
     team: Any = SimpleNamespace(leads=True, rank=0, ranks=(4,), use_once=use_once)
     made: list[int] = []
     device: Any = _Device([], [])
-    result = run_and_release(lambda: made.append(1), team, device, lambda progress: None)  # type: ignore[arg-type, func-returns-value, return-value]
+    result = run_and_release(lambda *_: made.append(1), team, device, lambda progress: None)  # type: ignore[arg-type, func-returns-value, return-value]
     assert (result.state, result.broken, made) == ("oom", True, [])
     assert result.reason == "rank 4: RuntimeError: NCCL error: Cuda failure 2 'out of memory'"
 
@@ -100,7 +102,7 @@ def test_a_lost_context_ends_the_group_though_all_ranks_agree_on_it(monkeypatch:
     def lost(*_: Any) -> NoReturn:
         raise torch.AcceleratorError("CUDA error: device-side assert triggered", 710)
 
-    def run(on_progress: Any) -> Outcome:
+    def run(*_: Any) -> Outcome:
         # what is called next says it in its own words
         error = RuntimeError("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm`")
         raise AgreedFailure([RankFailure.of(error, 1)])
@@ -109,8 +111,7 @@ def test_a_lost_context_ends_the_group_though_all_ranks_agree_on_it(monkeypatch:
     monkeypatch.setattr(torch.cuda, "mem_get_info", lost)
     team: Any = SimpleNamespace(leads=True, rank=0, ranks=(1,), use_once=lambda device: None)
     device: Any = SimpleNamespace(end_trial=lost, release_memory=lost)
-    trial: Any = SimpleNamespace(run=run, release=lambda: ())
-    result = run_and_release(lambda: trial, team, device, lambda progress: None)
+    result = run_and_release(run, team, device, lambda progress: None)
     assert (result.state, result.broken) == ("crashed", True)
     assert result.reason is not None
     assert "CUBLAS_STATUS_EXECUTION_FAILED" in result.reason
