@@ -345,7 +345,7 @@ def test_a_confirmed_change_is_the_code_to_use(propose: Any) -> None:
     section = use_it(results)
     assert section is not None
     assert section.sentences[0].startswith("This is the code of bf16 compression (+")
-    assert "bf16_compress_hook" in section.snippets[0].text
+    assert "bf16_compress_hook" in section.loop
 
 
 def test_a_gain_that_is_far_less_than_was_promised_is_one(propose: Any) -> None:
