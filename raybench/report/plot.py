@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -122,14 +122,11 @@ def draw_lines(axes: Axes, lines: Sequence[Line], scale: float = 1.0) -> None:
     from matplotlib.transforms import ScaledTranslation
 
     for index, line in enumerate(lines):
-        x = [point.x for point in line.points]
-        y, low, high = (
-            np.array([getattr(point.estimate, name) for point in line.points]) * scale
-            for name in ("value", "low", "high")
-        )
+        estimates = line.points.values()
+        y, low, high = np.array([(each.value, each.low, each.high) for each in estimates]).T * scale
         color = COLORS[index % len(COLORS)]
         drawn_line = axes.errorbar(
-            x,
+            list(line.points),
             y,
             yerr=np.vstack([y - low, high - y]),
             label=line.label,
@@ -175,24 +172,16 @@ def label_lines(label: str, width: int) -> str:
 
 
 @dataclass(frozen=True)
-class Point:
-    """A value with its interval, at an abscissa."""
-
-    x: float
-    estimate: Estimate
-
-
-@dataclass(frozen=True)
 class Line:
-    """One labelled series."""
+    """One labelled series: values with their intervals, by their abscissas."""
 
     label: str
-    points: tuple[Point, ...]
+    points: Mapping[float, Estimate]
 
 
-def make_line(label: str, points: Sequence[tuple[float, Estimate | None]]) -> Line:
+def make_line(label: str, points: Iterable[tuple[float, Estimate | None]]) -> Line:
     """The points whose values are known."""
-    return Line(label, tuple(Point(x, estimate) for x, estimate in points if estimate is not None))
+    return Line(label, {x: estimate for x, estimate in points if estimate is not None})
 
 
 @dataclass(frozen=True)

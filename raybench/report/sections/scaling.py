@@ -358,7 +358,7 @@ def _draw_curves(settings: Sequence[Plotted], sizes: Sequence[int]) -> Figure:
         (right, lines(_over_one), sizes[-1], "speed-up over one device"),
     ):
         draw_lines(axes, shown)
-        ends = shown_ends(point.estimate for line in shown for point in line.points)
+        ends = shown_ends(each for line in shown for each in line.points.values())
         axes.set_ylim(0, 1.05 * max([highest, *ends]))
         log2_axis(axes, sizes)
         axes.set_xlabel("devices")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from raybench.analysis.labels import combination_words, devices_of
+from raybench.analysis.labels import combination_words
 from raybench.analysis.largest_batch import MEMORY_SHARE, LargestFit
 from raybench.analysis.objectives import objective_value
 from raybench.analysis.results import StudyResults
 from raybench.records.record import TrialRecord
 from raybench.report.format import duration_words, interval, mebibytes, percent
-from raybench.report.table import Column, Table, known, make_table
+from raybench.report.table import Column, Table, known, make_table, numbers
 from raybench.spec.workloads import ScriptSpec
 
 
@@ -23,20 +23,16 @@ def settings_table(results: StudyResults) -> Table:
             return "the default"
         return known(gains.get(record.trial_id), lambda gain: str(gain.verdict))
 
-    def gained(record: TrialRecord) -> str:
-        return known(gains.get(record.trial_id), lambda gain: percent(gain.gain, sign=True))
-
-    def rate(record: TrialRecord) -> str:
-        return interval(results.scaling(record).throughput_samples_per_s)
-
     columns: list[Column[TrialRecord]] = [
         Column("setting", results.label, stays=True),
-        Column("samples/s", rate, right=True),
-        Column("gain", gained, right=True),
+        numbers("samples/s", lambda record: results.scaling(record).throughput_samples_per_s, interval),
+        numbers(
+            "gain", lambda record: gains.get(record.trial_id), lambda gain: percent(gain.gain, sign=True)
+        ),
         Column("verdict", verdict),
-        Column("efficiency", lambda record: known(results.scaling(record).efficiency, percent), right=True),
+        numbers("efficiency", lambda record: results.scaling(record).efficiency, percent),
         *_of_objectives(results),
-        Column("visits", lambda record: str(len(results.visits(record))), right=True),
+        numbers("visits", lambda record: len(results.visits(record))),
     ]
     has_dp = any(each.config.setting.strategy == "dp" for each in results.rivals)  # the caption says more
     rows = _fastest_first(results) if len(results.rivals) > 1 or has_dp else []
@@ -90,7 +86,7 @@ def largest_table(results: StudyResults) -> Table:
 
     columns: list[Column[LargestFit]] = [
         Column("setting", setting, stays=True),
-        Column("largest batch", lambda each: known(each.batch_size, "{:,}".format, "none"), right=True),
+        numbers("largest batch", lambda each: each.batch_size, "{:,}".format, "none"),
         Column("why no larger one", lambda each: " ".join(each.reason.split()) or "not finished"),
     ]
     counted = "of all devices" if results.study.scaling.mode == "strong" else "per device"
@@ -111,19 +107,10 @@ DP_PARTS = {"scatter": "scattering", "replicate": "copying", "gather": "gatherin
 
 
 def _data_parallel_words(results: StudyResults) -> str:
-    """What DataParallel does in a step, and how long that takes next to DDP; empty without it."""
-    every = _fastest_first(results)
-    dp = next((each for each in every if each.config.setting.strategy == "dp"), None)
+    """What DataParallel does in a step, and how long that takes; empty without it."""
+    dp = next((each for each in _fastest_first(results) if each.config.setting.strategy == "dp"), None)
     if dp is None:
         return ""
-
-    def is_like_dp(record: TrialRecord) -> bool:
-        setting = record.config.setting
-        as_dp = setting.model_copy(update={"strategy": "dp"}).at(dp.config.world_size)
-        same_place = record.config.environment == dp.config.environment
-        return setting.strategy == "ddp" and same_place and as_dp == dp.config.setting
-
-    ddp = next(filter(is_like_dp, every), None)
     words = [
         "DataParallel is one process for all devices: in each step it scatters the batch, copies the weights "
         "to every device, gathers the outputs on the first, and sums the gradients there."
@@ -132,8 +119,4 @@ def _data_parallel_words(results: StudyResults) -> str:
         timed = dp.steps.data_parallel_s.items()
         parts = ", ".join(f"{duration_words(seconds)} {DP_PARTS[name]}" for name, seconds in timed)
         words.append(f"In steps of their own it spent {parts}; gradients are summed in the backward pass.")
-    if ddp is not None:
-        ratio = results.scaling(dp).step_time_s.value / results.scaling(ddp).step_time_s.value
-        where = devices_of(dp.config)
-        words.append(f"On {where} its step takes {ratio:.2f} times that of DDP, which sends gradients alone.")
     return " ".join(words)

@@ -24,7 +24,7 @@ from raybench.report.plot import (
     make_line,
     write_title,
 )
-from raybench.report.table import NONE, Column, Table, empty_table, known, make_table
+from raybench.report.table import NONE, Column, Table, empty_table, known, make_table, numbers
 from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
@@ -248,12 +248,12 @@ def _caption(shown: Sequence[_Trained], left_out: int) -> str:
 
 _EPOCH_COLUMNS: list[Column[tuple[str, EpochMeans]]] = [
     Column("trained on", lambda row: row[0]),
-    Column("epoch", lambda row: str(row[1].epoch), right=True),
-    Column("train loss", lambda row: known(row[1].train_loss, interval), right=True),
-    Column("train accuracy", lambda row: known(row[1].train_accuracy, _percent), right=True),
-    Column("test loss", lambda row: known(row[1].test_loss, interval), right=True),
-    Column("test accuracy", lambda row: known(row[1].test_accuracy, _percent), right=True),
-    Column("time", lambda row: known(row[1].train_s, plain_lasting), right=True),
+    numbers("epoch", lambda row: row[1].epoch),
+    numbers("train loss", lambda row: row[1].train_loss, interval),
+    numbers("train accuracy", lambda row: row[1].train_accuracy, lambda share: _percent(share)),
+    numbers("test loss", lambda row: row[1].test_loss, interval),
+    numbers("test accuracy", lambda row: row[1].test_accuracy, lambda share: _percent(share)),
+    numbers("time", lambda row: row[1].train_s, plain_lasting),
 ]
 
 
@@ -337,7 +337,7 @@ def draw_training(results: StudyResults) -> Figure | None:
     for panel, (name, scale, shown) in zip(axes, panels, strict=True):
         draw_lines(panel, shown, scale)
         panel.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-        panel.set_xlim(0.5, max(point.x for line in shown for point in line.points) + 0.5)
+        panel.set_xlim(0.5, max(epoch for line in shown for epoch in line.points) + 0.5)
         panel.set_xlabel("epoch")
         panel.set_ylabel(name)
         if name == ACCURACY:  # the interval of a few seeds may reach beyond what an accuracy can be
@@ -345,8 +345,8 @@ def draw_training(results: StudyResults) -> Figure | None:
             panel.set_ylim(max(low, 0.0), min(high, 100.0))
             if target is not None:
                 panel.axhline(100 * target, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
-    numbers = [point.estimate.n for line in panels[0][2] for point in line.points]
-    seeds = f"mean, 95% interval from three seeds on, n = {number_words(numbers, 'seed')}"
+    counts = [each.n for line in panels[0][2] for each in line.points.values()]
+    seeds = f"mean, 95% interval from three seeds on, n = {number_words(counts, 'seed')}"
     dotted = f", dotted: the target of {target:.1%}" if target else ""
     title = in_lines(_seen_words(training), int(CHARACTERS_AN_INCH * width))
     write_title(figure, f"{title}\n{seeds}{dotted}")

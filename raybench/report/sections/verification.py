@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from raybench.analysis.findings.finding import Finding
 from raybench.analysis.findings.verifications import Verification, Verified, verification_of
@@ -50,22 +49,11 @@ def verdict_cell(each: Verification) -> str:
     return str(each.verdict) + (f": {' '.join(reason.split())}" if reason else "")
 
 
-@dataclass(frozen=True)
-class Advice:
-    """What follows from a finding: its next step, or what taking it has shown."""
-
-    label: str
-    words: str
-
-    def __str__(self) -> str:
-        return f"{self.label}: {self.words}"
-
-
-def advice_of(finding: Finding, verified: Sequence[Verification]) -> Advice:
-    """The finding's next step, under the verdict and with the measured gain where it was tried."""
+def advice_of(finding: Finding, verified: Sequence[Verification]) -> tuple[str, str]:
+    """The finding's next step after its label; the verdict, with the measured gain, where it was tried."""
     test = verification_of(finding, verified)
     if test is None:
-        return Advice("Next step", next_step(finding))
+        return "Next step", next_step(finding)
     ratio = f", {1 + test.gain.gain.value:.2f} times as fast" if test.gain else ""
     reason = f": {' '.join(test.reason.split())}" if test.reason else ""
-    return Advice(test.verdict.capitalize(), f"{test.label}{ratio}{reason}")
+    return test.verdict.capitalize(), f"{test.label}{ratio}{reason}"
