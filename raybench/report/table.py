@@ -98,11 +98,12 @@ def numbers(
     heading: str,
     of: Callable[[Row], Value | None],
     words: Callable[[Value], str] = str,
+    otherwise: str = NONE,
     *,
     stays: bool = False,
 ) -> Column[Row]:
-    """A column of numbers, which stand to the right: ``of`` a row in ``words``, or that it is not known."""
-    return Column(heading, lambda row: known(of(row), words), right=True, stays=stays)
+    """A column of numbers, to the right: ``of`` a row in ``words``, or what stands where it is not known."""
+    return Column(heading, lambda row: known(of(row), words, otherwise), right=True, stays=stays)
 
 
 def rich_table(table: Table, width: int | None = None) -> RichTable:

@@ -10,7 +10,7 @@ from raybench.analysis.resolve import Facts
 from raybench.analysis.results import StudyResults
 from raybench.analysis.simulate.what_if import Predicted, WhatIf, study_what_if
 from raybench.report.format import figures, milliseconds, percent
-from raybench.report.table import NONE, Column, Table, empty_table, known, make_table
+from raybench.report.table import Column, Table, empty_table, make_table, numbers
 from raybench.spec.plural import plural
 
 WHAT_IF_TITLE = "What if: predicted from one trial"
@@ -21,13 +21,13 @@ RESTS_ON = (
 
 _WHAT_IF_COLUMNS: list[Column[Predicted]] = [
     Column("what if", lambda row: row.words),
-    Column("buckets", lambda row: str(row.num_buckets), right=True),
-    Column("predicted step, ms", lambda row: milliseconds(row.step_time_s), right=True, stays=True),
-    Column("communication not hidden, ms", lambda row: figures(row.exposed_s * 1e3), right=True),
-    Column("samples/s", lambda row: f"{row.throughput_samples_per_s.value:,.0f}", right=True),
-    Column("faster by", lambda row: percent(row.gain), right=True, stays=True),
-    Column("measured step, ms", lambda row: known(row.measured_s, milliseconds), right=True),
-    Column("error", lambda row: f"{row.error:+.1%}" if row.error else NONE, right=True),
+    numbers("buckets", lambda row: row.num_buckets),
+    numbers("predicted step, ms", lambda row: row.step_time_s, milliseconds, stays=True),
+    numbers("communication not hidden, ms", lambda row: row.exposed_s * 1e3, figures),
+    numbers("samples/s", lambda row: row.throughput_samples_per_s.value, "{:,.0f}".format),
+    numbers("faster by", lambda row: row.gain, percent, stays=True),
+    numbers("measured step, ms", lambda row: row.measured_s, milliseconds),
+    numbers("error", lambda row: row.error or None, "{:+.1%}".format),
 ]
 
 
