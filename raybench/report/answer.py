@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from raybench.analysis.choice import is_default
 from raybench.analysis.findings.finding import Finding, FindingName, Severity
-from raybench.analysis.findings.verifications import Verified, verification_of
+from raybench.analysis.findings.verifications import Verification, Verified, verification_of
 from raybench.analysis.labels import devices_of, difference_words, weights_words
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.recommendation import Basis, Recommendation
 from raybench.analysis.resolve import slower_at
+from raybench.analysis.results import StudyResults
+from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.stats.verdict import Gain, Verdict
 from raybench.report.finding_texts import next_step
 from raybench.report.format import aligned, figures, sentence
@@ -24,11 +25,6 @@ from raybench.report.sections.waterfall import PART_WORDS, lost_parts, shares_of
 from raybench.report.table import known
 from raybench.spec.plural import plural
 from raybench.spec.workloads import ScriptSpec
-
-if TYPE_CHECKING:
-    from raybench.analysis.findings.verifications import Verification
-    from raybench.analysis.results import StudyResults
-    from raybench.analysis.stats.statistics import Estimate
 
 SMOKE = "Smoke run: a small model for a short time. It tests the tool and is not a result."
 LEAST_SHARE = 0.01  # of a step; less is not worth a word

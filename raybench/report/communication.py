@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rich.console import Console
+from rich.text import Text
+
 from raybench.analysis.collectives import Link, Message, SweepResults, SweptPlace
 from raybench.analysis.labels import devices_words
 from raybench.analysis.stats.statistics import Estimate
@@ -44,7 +47,6 @@ from raybench.spec.sweep import Collective, Sweep
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from rich.console import Console
 
 Row = TypeVar("Row")
 
@@ -159,8 +161,6 @@ def answer_of_sweep(results: SweepResults) -> str:
 
 def print_sweep(results: SweepResults, console: Console) -> None:
     """The tables of the report, then the answer."""
-    from rich.text import Text
-
     for table in _tables(results):
         print_table(table, console)
     for each in sweep_answer(results):

@@ -6,6 +6,9 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from rich.console import Console
+from rich.text import Text
+
 from raybench.analysis.cost import Work
 from raybench.analysis.labels import devices_of, devices_words
 from raybench.analysis.laws import ByLaw
@@ -38,7 +41,6 @@ from raybench.spec.workloads import ScriptSpec
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from rich.console import Console
 
 Each = TypeVar("Each")
 MOST_BATCHES = 3  # that a sentence names
@@ -244,8 +246,6 @@ def place_words(shape: Shape) -> str:
 
 def print_outlooks(outlooks: Sequence[Outlook], console: Console, tables: Sequence[Table]) -> None:
     """Each model's table, where there is one, and sentences."""
-    from rich.text import Text
-
     for outlook, table in itertools.zip_longest(outlooks, tables):
         if table is not None:
             print_table(table, console)

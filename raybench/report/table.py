@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table as RichTable
+from rich import box
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
 
 MOST_WIDTH = 100  # columns, however wide the terminal is
 
@@ -111,10 +112,6 @@ def rich_table(table: Table, width: int | None = None) -> RichTable:
 
     Names are folded before numbers.
     """
-    from rich import box
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
     drawn = RichTable(
         title=Text(table.title) if table.title else None,
         title_justify="left",
@@ -139,8 +136,6 @@ def rich_table(table: Table, width: int | None = None) -> RichTable:
 
 def print_table(table: Table, console: Console) -> None:
     """The table and its caption, without what is the same in every row; nothing of a table without rows."""
-    from rich.text import Text
-
     if not table.rows:
         return
     shown = without_constant(table)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
 
 from raybench.analysis.findings.finding import FindingName, Severity
 from raybench.analysis.results import StudyResults
@@ -23,10 +25,6 @@ from raybench.report.sections.verification import verification_table
 from raybench.report.table import Column, make_table, numbers, print_table, rich_table, width_on
 from raybench.spec.plural import plural
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table as RichTable
-
 TERMINAL_WIDTH = 80
 MOST_ROWS = 12
 WITHOUT_NUMBERS = (FindingName.FAILED, FindingName.NOT_REACHED)
@@ -34,8 +32,6 @@ WITHOUT_NUMBERS = (FindingName.FAILED, FindingName.NOT_REACHED)
 
 def print_summary(results: StudyResults, console: Console, *, commands: bool = True) -> None:
     """The table, then the answer in words; without ``commands`` where one that goes on is said elsewhere."""
-    from rich.text import Text
-
     print_table(largest_table(results), console)
     if results.records:
         console.print(terminal_table(results, width_on(console)))
@@ -49,8 +45,6 @@ def print_summary(results: StudyResults, console: Console, *, commands: bool = T
 
 def _print_failures(results: StudyResults, console: Console, commands: bool) -> None:
     """What there are no numbers of, but should be: how many trials, why, where in the code, what to do."""
-    from rich.text import Text
-
     told = [each for each in results.findings if each.name in WITHOUT_NUMBERS]
     told = [each for each in told if each.severity is not Severity.NOTE]
     for place, each in enumerate(told):
