@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from raybench.analysis.stats.statistics import Estimate
 from raybench.spec.plural import plural
 
-MEBIBYTE = 2**20
 UNITS = (  # how many seconds each has, and from how many on it is used; what is less is rounding
     ("h", 3600.0, 7200.0), ("min", 60.0, 120.0), ("s", 1.0, 1.0), ("ms", 1e-3, 1e-3), ("µs", 1e-6, 1e-9)
 )  # fmt: skip
@@ -93,11 +92,6 @@ def serial_fraction_words(estimate: Estimate) -> str:
 def milliseconds(estimate: Estimate) -> str:
     """A time in s as ms, with its interval: "12.3 [12.1, 12.6]"."""
     return interval(estimate.scaled(1e3))
-
-
-def mebibytes(amount_bytes: int | None) -> str:
-    """An amount of memory in MiB, without the unit; empty where it is not known."""
-    return figures(amount_bytes / MEBIBYTE) if amount_bytes else ""
 
 
 def plain_lasting(estimate: Estimate) -> str:

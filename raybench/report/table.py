@@ -56,24 +56,19 @@ def without_constant(table: Table) -> Table:
     What is empty everywhere goes without a word, of a table with one row too. A column at least stays beside
     that of the names.
     """
-    several, said, empty, kept = len(table.rows) > 1, list[str](), list[int](), list[int]()
-    for place, column in enumerate(table.columns):
-        values = {row[place] for row in table.rows}
-        if table.rows and not column.stays and values <= {"", NONE}:
-            empty.append(place)
-        elif len(values) > 1 or column.stays or not several:
-            kept.append(place)
-        else:
-            said.append(_said(column.heading, values.pop()))
-    if len(kept) < 2:
-        kept, said = [place for place in range(len(table.columns)) if place not in empty], []
-    if len(kept) in (0, len(table.columns)):
+    places, columns = range(len(table.columns)), table.columns
+    values = [{row[place] for row in table.rows} for place in places]
+    filled = [place for place in places if columns[place].stays or not values[place] <= {"", NONE}]
+    varying = [place for place in filled if columns[place].stays or len(values[place]) > 1]
+    kept = varying if len(table.rows) > 1 and len(varying) > 1 else filled
+    if len(kept) in (0, len(columns)):
         return table
+    said = [_said(columns[place].heading, *values[place]) for place in filled if place not in kept]
     words = f"In every row: {'; '.join(said)}." if said else ""
     return Table(
         table.title,
         f"{table.caption} {words}".strip(),
-        tuple(table.columns[place] for place in kept),
+        tuple(columns[place] for place in kept),
         tuple(tuple(row[place] for place in kept) for row in table.rows),
     )
 

@@ -20,8 +20,7 @@ from raybench.report.sections.scaling import (
     scaling_rows,
     speedup_cell,
 )
-from raybench.report.sections.settings import largest_table
-from raybench.report.sections.verification import verification_table
+from raybench.report.sections.settings import largest_table, verification_table
 from raybench.report.table import Column, make_table, numbers, print_table, rich_table, width_on
 from raybench.spec.plural import plural
 

@@ -24,11 +24,6 @@ def cost_table(results: StudyResults) -> Table:
         if any(each.is_trained for each in shown)
         else "By the mean step, slow ones included; without start-up and evaluation."
     )
-    return make_table("Cost", f"{sentence(results.run.name)}. {at} {made_of}", _columns(), shown)
-
-
-def _columns() -> list[Column[CostPoint]]:
-    """Money takes the place of device time where there is a price; columns of nothing are not shown."""
     saved = f"saved in 1 and {RUNS} runs"
 
     def of_runs(total: Estimate, words: Callable[[Estimate], str]) -> str:
@@ -36,10 +31,11 @@ def _columns() -> list[Column[CostPoint]]:
         one = total.value / RUNS
         return f"{words(Estimate(one, one, one, total.n))}, {words(total)}"
 
-    return [
+    columns: list[Column[CostPoint]] = [
         numbers("devices", lambda each: each.world_size),
         Column("setting", lambda each: each.label),
         numbers("time", lambda each: each.cost.time_s, plain_lasting),
+        # money takes the place of device time where there is a price; columns of nothing are not shown
         numbers("cost", lambda each: each.cost.money, interval),
         numbers("device-time", lambda each: None if each.cost.money else each.cost.device_s, plain_lasting),
         numbers("energy, kJ", lambda each: each.cost.energy_joules, lambda joules: figures(joules / 1e3)),
@@ -49,6 +45,7 @@ def _columns() -> list[Column[CostPoint]]:
         numbers(f"time {saved}", lambda each: each.saved_s, lambda time_s: of_runs(time_s, plain_lasting)),
         numbers(f"money {saved}", lambda each: each.saved_money, lambda money: of_runs(money, interval)),
     ]
+    return make_table("Cost", f"{sentence(results.run.name)}. {at} {made_of}", columns, shown)
 
 
 def _shown(results: StudyResults) -> list[CostPoint]:

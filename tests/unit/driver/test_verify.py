@@ -34,7 +34,7 @@ from raybench.records.store import ResultsDirectory
 from raybench.report.answer import answer
 from raybench.report.code import use_it
 from raybench.report.document import write_report
-from raybench.report.sections.verification import verification_table
+from raybench.report.sections.settings import verification_table
 from raybench.report.table import NONE
 from raybench.report.terminal import print_summary
 from raybench.spec import Setting
