@@ -55,12 +55,9 @@ def outlook_sentences(outlook: Outlook) -> list[str]:
 def measured_words(outlook: Outlook) -> Iterator[str]:
     """The largest world size of each batch, of many batches a few."""
     batch = batch_word(outlook.group.scaling)
-    largest: dict[int, MeasuredScaling] = {}
-    for each in outlook.scalings:
-        known = largest.get(each.batch_size)
-        if known is None or each.shape.world_size > known.shape.world_size:
-            largest[each.batch_size] = each
-    for each in few(list(largest.values())):
+    by_batch = itertools.groupby(outlook.scalings, lambda each: each.batch_size)
+    largest = [max(same, key=lambda each: each.shape.world_size) for _, same in by_batch]
+    for each in few(largest):
         at = f"{devices_words(each.shape.world_size)} at {batch} {each.batch_size:,}"
         if each.speedup is None or each.efficiency is None or each.status is None:
             yield f"{at}: no other world size to compare with"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -96,10 +96,16 @@ def training_table(named: Mapping[str, StudyResults]) -> Table:
     ``named``: the results side by side, by the names that their columns begin with; of one alone "".
     """
     columns = [
-        each
+        _Trained(
+            f"{name}: {named_group(group)}" if name else named_group(group),
+            group,
+            training.comparison(group),
+            training.change(group),
+            results.epoch_samples,
+        )
         for name, results in named.items()
-        if results.training is not None
-        for each in _columns(name, results.training, results.epoch_samples)
+        if (training := results.training) is not None
+        for group in _in_order(training)
     ]
     shown = columns[:MOST_GROUPS]
     pair = shown[1].over_one if len(columns) == 2 else None
@@ -119,12 +125,6 @@ def training_table(named: Mapping[str, StudyResults]) -> Table:
         (Column("metric", stays=True), *(Column(each, right=True, stays=True) for each in headings)),
         tuple((metric, *cells) for metric, cells in rows.items() if _says_something(metric, cells)),
     )
-
-
-def _columns(name: str, training: TrainingResults, epoch_samples: int | None) -> Iterator[_Trained]:
-    for group in _in_order(training):
-        heading = f"{name}: {named_group(group)}" if name else named_group(group)
-        yield _Trained(heading, group, training.comparison(group), training.change(group), epoch_samples)
 
 
 def _in_order(training: TrainingResults) -> list[TrainedGroup]:
@@ -195,23 +195,13 @@ _OVER_ONE = ("speed-up, epoch", "speed-up, total", "accuracy over one device")
 
 def _over_one(metric: str, pair: Comparison) -> tuple[str, str]:
     """Of several devices over one: the speed-up, and by how much a metric changes."""
-    speedups = {
-        "time per epoch": pair.epoch_speedup,
-        "samples/s": pair.epoch_speedup,
-        "total time": pair.total_speedup,
-    }
-    if (speedup := speedups.get(metric)) is not None:
-        ratio = speedup if metric == "samples/s" else inverse(speedup)
-        return times(speedup), percent(ratio.plus(-1), sign=True)
-    one, many = pair.base, pair.group
-    accuracies = {
-        "training accuracy": (one.epochs[-1].train_accuracy, many.epochs[-1].train_accuracy),
-        "best test accuracy": (one.best_accuracy, many.best_accuracy),
-    }
-    before, after = accuracies.get(metric, (None, None))
-    if before is not None and after is not None:
-        return NONE, f"{100 * (after.value - before.value):+.2f} points"
-    return NONE, _points(pair) if metric == "test accuracy" else NONE
+    if metric == "test accuracy":
+        return NONE, _points(pair)
+    speedup = pair.total_speedup if metric == "total time" else pair.epoch_speedup
+    if speedup is None or metric not in ("time per epoch", "total time", "samples/s"):
+        return NONE, NONE
+    ratio = speedup if metric == "samples/s" else inverse(speedup)
+    return times(speedup), percent(ratio.plus(-1), sign=True)
 
 
 _IF_THEY_DIFFER = {
