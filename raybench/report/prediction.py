@@ -393,7 +393,7 @@ def required_table(more: MoreDevices | None) -> Table:
         numbers("speed-up", lambda each: each.ceiling.scaled(each.world_size), times),
         numbers(f"for {OF_CEILING:.0%} of it, GB/s", lambda each: each.bus_bytes_per_s, gigabytes_per_s),
         numbers("in bits", lambda each: each.bus_bytes_per_s, lambda rate: bit_rate_words(rate.value)),
-        Column("links of a node", lambda each: links_words(each) or NONE),
+        Column("links of a node", lambda each: " or ".join(f"{n} {name}" for name, n in each.links) or NONE),
     ]
     caption = (
         "Ceiling and its speed-up: over a network that takes no time; stragglers, DDP's copies and "
@@ -408,11 +408,6 @@ def required_table(more: MoreDevices | None) -> Table:
         sizes = [each.world_size for each in more.requirements]
         caption += f" {sentence(_command_words(more, sizes, links))}."
     return make_table(REQUIRED, caption, columns, more.requirements)
-
-
-def links_words(each: Requirement) -> str:
-    """3 tcp-100 or 1 infiniband-400."""
-    return " or ".join(f"{number} {name}" for name, number in each.links)
 
 
 def rate_words(rate: float, unit: str = "B") -> str:

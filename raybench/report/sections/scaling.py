@@ -89,7 +89,9 @@ def scaling_rows(results: StudyResults, name: str = "") -> list[Row]:
 DEVICES: Column[Row] = numbers("devices", lambda row: row.point.world_size)
 SETTING = Column[Row]("setting", lambda row: row.label, stays=True)
 SPEEDUP = Column[Row]("speed-up", lambda row: speedup_cell(row.point.scaling), right=True, stays=True)
-EFFICIENCY = Column[Row]("efficiency", lambda row: efficiency_cell(row.point.scaling), right=True, stays=True)
+EFFICIENCY: Column[Row] = numbers(
+    "efficiency", lambda row: row.point.scaling.efficiency, percent, "", stays=True
+)
 
 
 def scaling_table(results: StudyResults) -> Table:
@@ -160,19 +162,10 @@ def speedup_cell(scaling: Scaling, words: Callable[[Estimate], str] = times) -> 
     return words(scaling.speedup) + ("" if size == 1 else f" over {size}")
 
 
-def efficiency_cell(scaling: Scaling) -> str:
-    """The efficiency; of the baseline itself 100%."""
-    if scaling.efficiency is None:
-        return ""
-    return "100%" if scaling.is_baseline else percent(scaling.efficiency)
-
-
 def _again_cell(scaling: Scaling) -> str:
     """Between which efficiencies another run would be."""
-    found = scaling.efficiency
-    if found is None or found.again is None or scaling.is_baseline:
-        return ""
-    return f"{found.again[0]:.0%} to {found.again[1]:.0%}"
+    again = scaling.efficiency.again if scaling.efficiency is not None else None
+    return f"{again[0]:.0%} to {again[1]:.0%}" if again is not None and not scaling.is_baseline else ""
 
 
 def _status_cell(scaling: Scaling) -> str:

@@ -11,7 +11,7 @@ from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import LEAST_VALUES, Estimate, inverse
 from raybench.analysis.stats.verdict import Verdict
 from raybench.analysis.training import Comparison, EpochMeans, TrainedGroup, TrainingResults
-from raybench.report.format import figures, interval, number_words, percent, plain_lasting, times
+from raybench.report.format import figures, interval, number_words, percent, plain_lasting, times, with_ends
 from raybench.report.plot import (
     CHARACTERS_AN_INCH,
     GREY,
@@ -66,14 +66,6 @@ def _parity_of(comparison: Comparison, where: str, other: str) -> str:
     if abs(difference.value) > noise:
         return f"{found} ({seeds}; three give an interval)"
     return f"{found}, within the noise of the test samples ({noise:.2f} points)"
-
-
-def points_words(difference: Estimate) -> str:
-    """A difference of accuracies in points, with its interval where there are seeds enough."""
-    value = f"{difference.value:+.2f}"
-    if difference.low == difference.high:
-        return value
-    return f"{value} [{difference.low:+.2f}, {difference.high:+.2f}]"
 
 
 MOST_GROUPS = 7  # columns of a table: with the metrics' names it stays narrow enough to paste
@@ -161,10 +153,10 @@ def _points(comparison: Comparison | None) -> str:
     difference = comparison.difference_points if comparison else None
     if comparison is None or difference is None:
         return NONE
-    words = f"{points_words(difference)} points"
+    points = with_ends(difference, f"{difference.value:+.2f}", "{:+.2f}".format, is_difference=True)
     if difference.n >= LEAST_VALUES:
-        return f"{words}, {comparison.parity}"
-    return f"{words} (noise: {comparison.noise_points:.2f} points)"
+        return f"{points} points, {comparison.parity}"
+    return f"{points} points (noise: {comparison.noise_points:.2f} points)"
 
 
 _METRICS: dict[str, Callable[[_Trained], str]] = {
@@ -257,11 +249,8 @@ def epochs_table(results: StudyResults) -> Table:
     return make_table("Epochs", caption, _EPOCH_COLUMNS, rows)
 
 
-def _percent(estimate: Estimate) -> str:
-    value = f"{100 * estimate.value:.2f}%"
-    if estimate.low == estimate.high:
-        return value
-    return f"{value} [{100 * estimate.low:.2f}, {100 * estimate.high:.2f}]"
+def _percent(share: Estimate) -> str:
+    return with_ends(share, f"{100 * share.value:.2f}%", lambda end: f"{100 * end:.2f}")
 
 
 def _range(epochs: Iterable[int | None]) -> str:
