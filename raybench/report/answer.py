@@ -14,7 +14,7 @@ from raybench.analysis.recommendation import Basis, Recommendation
 from raybench.analysis.resolve import slower_at
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import Estimate
-from raybench.analysis.stats.verdict import Gain, Verdict
+from raybench.analysis.stats.verdict import Verdict
 from raybench.report.finding_texts import next_step
 from raybench.report.format import aligned, figures, sentence
 from raybench.report.prediction import more_sentences
@@ -166,6 +166,8 @@ def _why(results: StudyResults) -> list[str]:
     left = total - sum(share.value for _, share in named)
     if left < -max(LEAST_SHARE, min(MUCH_OFFSET, total / 10)):
         parts.append("partly offset by other parts")
+    elif len(sure) == 1 and rest < LEAST_SHARE:
+        return [f"{lost}, all of it to {IN_ANSWER.get(sure[0][0], sure[0][0])}", *also]
     elif len(sure) > MOST_PARTS and left >= LEAST_SHARE:
         parts.append(f"the rest to other parts{' and unknown causes' if rest >= LEAST_SHARE else ''}")
     elif rest >= LEAST_SHARE:
@@ -236,7 +238,10 @@ def _choice(results: StudyResults, *, after_one: bool = False) -> list[str]:
         named = " and ".join(objectives).replace("_", " ")
         chosen = f"the {among} for {named} is {results.best_label}"
         return [f"{chosen}, at {1 + gain.gain.value:.2f} times the default's samples/s"]
-    return [f"{keep}: {results.best_label}, the {among}, {_no_gain_words(gain)}"]
+    if gain.verdict is Verdict.AS_GOOD:
+        return [f"{keep}: {results.best_label}, the {among}, is as good"]
+    more = f", and about {gain.to_tell} times as many visits would show it" if gain.to_tell else ""
+    return [f"{keep}: {results.best_label}, the {among}, is not known to be faster{more}"]
 
 
 def _less_accurate(results: StudyResults, use: Recommendation) -> str:
@@ -264,14 +269,6 @@ def one_device_words(results: StudyResults) -> list[str]:
     having = "" if is_default(results.study, alone) else f" with {of_one}"
     of_many = "" if of_one == use.label else f"with {use.label} "
     return [f"{use_one}{having}: {of_many}{many:,} are {speedup.value:.2f} times as fast"]
-
-
-def _no_gain_words(gain: Gain) -> str:
-    """That a setting is not shown to be faster, and what would show it."""
-    if gain.verdict is Verdict.AS_GOOD:
-        return "is as good"
-    more = f", and about {gain.to_tell} times as many visits would show it" if gain.to_tell else ""
-    return f"is not known to be faster{more}"
 
 
 def _proposal(results: StudyResults) -> list[str]:

@@ -40,13 +40,9 @@ LOADER_KNOBS = {
 GPU_KNOBS = ("cudnn_benchmark", "pin_memory")
 
 
-def _arguments() -> dict[str, tuple[str, ...]]:
-    with (Path(__file__).parent / "arguments.csv").open(newline="", encoding="utf-8") as file:
-        return {knob: tuple(names) for knob, *names in csv.reader(file)}
-
-
 # By knob, or by knob and value: what it is called in each of FRAMEWORKS; empty: there is no such argument.
-ARGUMENTS = _arguments()
+with (Path(__file__).parent / "arguments.csv").open(newline="", encoding="utf-8") as _file:
+    ARGUMENTS = {knob: tuple(names) for knob, *names in csv.reader(_file)}
 FRAMEWORKS = ARGUMENTS.pop("knob")
 
 

@@ -28,6 +28,7 @@ from raybench.report.format import (
 from raybench.report.method import on_words
 from raybench.report.pages import Section, make_pages, write_files
 from raybench.report.plot import (
+    SEPARATED,
     Line,
     draw_lines,
     drawn,
@@ -36,7 +37,6 @@ from raybench.report.plot import (
     make_figure,
     make_line,
     shown_ends,
-    with_separators,
     write_title,
 )
 from raybench.report.sections.trials import failures_words
@@ -123,7 +123,7 @@ def draw_messages(results: SweepResults, place: SweptPlace) -> Figure:
     draw_lines(left, times, scale=1e6)
     ends = shown_ends(each for line in times for each in line.points.values())
     left.set_yscale("log")
-    with_separators(left.yaxis)
+    left.yaxis.set_major_formatter(SEPARATED)
     left.set_ylim(1e6 * min(ends) / 1.15, 1e6 * max(ends) * 1.15)
     left.set_ylabel("time (µs)")
     draw_lines(right, bandwidths, scale=1e-9)

@@ -15,7 +15,6 @@ from raybench.analysis.stats.statistics import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 REACH = 3.0  # beyond the values, of an axis for their intervals
@@ -26,6 +25,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P")
 STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)))
 GREY = "#555555"
 _POWER = r"$\mathdefault{"  # as matplotlib writes numbers on a logarithmic axis
+SEPARATED = "{x:,.10g}"  # numbers of an axis as tables have them: 12,000
 MOST_CURVES = 6  # more cannot be told apart
 
 
@@ -43,13 +43,6 @@ def log2_axis(
     low, high = min(values), max(values)
     margin = max(2**0.3, (high / low) ** 0.04)
     axes.set_xlim(low / margin, high * margin)
-
-
-def with_separators(axis: Axis) -> None:
-    """Numbers as tables have them: 12,000."""
-    from matplotlib.ticker import FuncFormatter
-
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
 
 
 def shown_ends(estimates: Iterable[Estimate]) -> list[float]:
