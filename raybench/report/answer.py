@@ -21,7 +21,7 @@ from raybench.report.prediction import more_sentences
 from raybench.report.sections.cost import slower_than_one
 from raybench.report.sections.training import changed_words, named_group, parity_words
 from raybench.report.sections.trials import failures_words, missing_target, nothing_fits
-from raybench.report.sections.waterfall import PART_WORDS, lost_parts, shares_of_step
+from raybench.report.sections.waterfall import PART_WORDS, shares_of_step
 from raybench.report.table import known
 from raybench.spec.plural import plural
 from raybench.spec.workloads import ScriptSpec
@@ -150,7 +150,11 @@ def _why(results: StudyResults) -> list[str]:
         is_offset = communication is not None and communication.low >= LEAST_SHARE
         words = "as parts offset each other" if is_offset else "that could be measured"
         return [f"nothing is lost {words}", *_communication_words(communication)]
-    sure = lost_parts(waterfall, LEAST_SHARE)
+    sure = [
+        (name, share)
+        for name, share in sorted(shares.items(), key=lambda each: -each[1].value)
+        if name != PART_WORDS["undivided"] and share.low > 0 and share.value >= LEAST_SHARE
+    ]
     lost, rest = f"{total:.0%} of each step is lost", total - sum(share.value for _, share in sure)
     named = [*sure[:1], *sorted(sure[1:], key=lambda each: each[0] != COMMUNICATION)][:MOST_PARTS]
     parts = [f"{share.value:.0%} to {IN_ANSWER.get(name, name)}" for name, share in named]
@@ -315,15 +319,13 @@ def _trust(results: StudyResults) -> list[str]:
     headline, scaling, load = results.headline, results.headline_scaling, _load_of_headline(results)
     if headline is None or scaling is None:
         return []
-    again, words = scaling.efficiency.again if scaling.efficiency else None, []
     use = results.recommendation
     of = "" if use is None or use.is_default else f" of {difference_words(results.study, headline.config)}"
     run = f"another run{of}{'' if load is None else ' under this load'}"
-    if again is not None:
-        words = [f"expect {100 * again[0]:.0f} to {again[1]:.0%} efficiency in {run}"]
-    elif scaling.throughput_samples_per_s.again is not None:
-        rate = scaling.throughput_samples_per_s
-        assert rate.again is not None
+    efficiency, rate, words = scaling.efficiency, scaling.throughput_samples_per_s, list[str]()
+    if efficiency is not None and efficiency.again is not None:
+        words = [f"expect {100 * efficiency.again[0]:.0f} to {efficiency.again[1]:.0%} efficiency in {run}"]
+    elif rate.again is not None:
         _, low, high = aligned(rate.value, *rate.again)
         words = [f"expect {low} to {high} samples/s in {run}"]
     return words if load is None else [*words, _load_words(results, load)]
