@@ -40,7 +40,7 @@ from raybench.report.prediction import (
     print_outlooks,
     required_table,
 )
-from raybench.report.sections.overlap import point_words, what_if_table
+from raybench.report.sections.settings import point_words, what_if_table
 from raybench.report.table import print_table
 from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.network import Network, bits_per_s

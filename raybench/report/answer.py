@@ -4,31 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from raybench.analysis.choice import is_default
 from raybench.analysis.findings.finding import Finding, FindingName, Severity
-from raybench.analysis.findings.verifications import Verified, verification_of
+from raybench.analysis.findings.verifications import Verification, Verified, verification_of
 from raybench.analysis.labels import devices_of, difference_words, weights_words
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.recommendation import Basis, Recommendation
 from raybench.analysis.resolve import slower_at
-from raybench.analysis.stats.verdict import Gain, Verdict
+from raybench.analysis.results import StudyResults
+from raybench.analysis.stats.statistics import Estimate
+from raybench.analysis.stats.verdict import Verdict
 from raybench.report.finding_texts import next_step
 from raybench.report.format import aligned, figures, sentence
 from raybench.report.prediction import more_sentences
 from raybench.report.sections.cost import slower_than_one
 from raybench.report.sections.training import changed_words, named_group, parity_words
 from raybench.report.sections.trials import failures_words, missing_target, nothing_fits
-from raybench.report.sections.waterfall import PART_WORDS, lost_parts, shares_of_step
+from raybench.report.sections.waterfall import PART_WORDS, shares_of_step
+from raybench.report.table import known
 from raybench.spec.plural import plural
 from raybench.spec.workloads import ScriptSpec
-
-if TYPE_CHECKING:
-    from raybench.analysis.findings.verifications import Verification
-    from raybench.analysis.results import StudyResults
-    from raybench.analysis.stats.statistics import Estimate
-    from raybench.analysis.training import Comparison, TrainingResults
 
 SMOKE = "Smoke run: a small model for a short time. It tests the tool and is not a result."
 LEAST_SHARE = 0.01  # of a step; less is not worth a word
@@ -154,7 +150,11 @@ def _why(results: StudyResults) -> list[str]:
         is_offset = communication is not None and communication.low >= LEAST_SHARE
         words = "as parts offset each other" if is_offset else "that could be measured"
         return [f"nothing is lost {words}", *_communication_words(communication)]
-    sure = lost_parts(waterfall, LEAST_SHARE)
+    sure = [
+        (name, share)
+        for name, share in sorted(shares.items(), key=lambda each: -each[1].value)
+        if name != PART_WORDS["undivided"] and share.low > 0 and share.value >= LEAST_SHARE
+    ]
     lost, rest = f"{total:.0%} of each step is lost", total - sum(share.value for _, share in sure)
     named = [*sure[:1], *sorted(sure[1:], key=lambda each: each[0] != COMMUNICATION)][:MOST_PARTS]
     parts = [f"{share.value:.0%} to {IN_ANSWER.get(name, name)}" for name, share in named]
@@ -168,11 +168,10 @@ def _why(results: StudyResults) -> list[str]:
         among = ", communication among them" if communication is None else ""
         return [f"{lost}, to causes that the measurement does not separate{among}", *also]
     left = total - sum(share.value for _, share in named)
-    is_offset = left < -max(LEAST_SHARE, min(MUCH_OFFSET, total / 10))
-    if len(sure) == 1 and rest < LEAST_SHARE and not is_offset:
-        return [f"{lost}, all of it to {IN_ANSWER.get(sure[0][0], sure[0][0])}", *also]
-    if is_offset:
+    if left < -max(LEAST_SHARE, min(MUCH_OFFSET, total / 10)):
         parts.append("partly offset by other parts")
+    elif len(sure) == 1 and rest < LEAST_SHARE:
+        return [f"{lost}, all of it to {IN_ANSWER.get(sure[0][0], sure[0][0])}", *also]
     elif len(sure) > MOST_PARTS and left >= LEAST_SHARE:
         parts.append(f"the rest to other parts{' and unknown causes' if rest >= LEAST_SHARE else ''}")
     elif rest >= LEAST_SHARE:
@@ -243,7 +242,10 @@ def _choice(results: StudyResults, *, after_one: bool = False) -> list[str]:
         named = " and ".join(objectives).replace("_", " ")
         chosen = f"the {among} for {named} is {results.best_label}"
         return [f"{chosen}, at {1 + gain.gain.value:.2f} times the default's samples/s"]
-    return [f"{keep}: {results.best_label}, the {among}, {_no_gain_words(gain)}"]
+    if gain.verdict is Verdict.AS_GOOD:
+        return [f"{keep}: {results.best_label}, the {among}, is as good"]
+    more = f", and about {gain.to_tell} times as many visits would show it" if gain.to_tell else ""
+    return [f"{keep}: {results.best_label}, the {among}, is not known to be faster{more}"]
 
 
 def _less_accurate(results: StudyResults, use: Recommendation) -> str:
@@ -273,33 +275,30 @@ def one_device_words(results: StudyResults) -> list[str]:
     return [f"{use_one}{having}: {of_many}{many:,} are {speedup.value:.2f} times as fast"]
 
 
-def _no_gain_words(gain: Gain) -> str:
-    """That a setting is not shown to be faster, and what would show it."""
-    if gain.verdict is Verdict.AS_GOOD:
-        return "is as good"
-    more = f", and about {gain.to_tell} times as many visits would show it" if gain.to_tell else ""
-    return f"is not known to be faster{more}"
-
-
 def _proposal(results: StudyResults) -> list[str]:
     """What the first cause proposes that is neither ruled out nor part of the setting to use."""
     headline, use = results.headline, _shown_faster(results)
+    if headline is None:
+        return []
     every = [each for each in results.diagnosis if each.explains is not None]
     sure = [each for each in every if each.explains is not None and each.explains.low > 0]
     among = sure or (every if use is None else [])
     tests = [(each, verification_of(each, results.verifications)) for each in among]
-    left = [(each, test) for each, test in tests if not (test and test.ruled_out)]
-    if use is not None and headline is not None:
-        changed = use.config.setting.differences(headline.config.setting).keys()
-        left = [(each, test) for each, test in left if changed.isdisjoint(each.change or ())]
+    changed = use.config.setting.differences(headline.config.setting).keys() if use is not None else set()
+    left = [
+        (each, test)
+        for each, test in tests
+        if not (test and test.ruled_out) and changed.isdisjoint(each.change or ())
+    ]
     left.sort(key=lambda one: one[1] is None or one[1].verdict is not Verified.CONFIRMED)
     changing = [one for one in left if one[0].change is not None] or (left if use is None else [])
     if changing:
         finding, test = changing[0]
         return [f"to try: {next_step(finding)}{_tested(test)}"]
-    if use is not None or results.best is not None or headline is None or headline.config.world_size == 1:
+    scaling = results.headline_scaling
+    if use is not None or results.best is not None:
         return []
-    if results.headline_scaling is None or results.headline_scaling.efficiency is None:
+    if scaling is None or scaling.efficiency is None or scaling.is_baseline:
         return []
     if tests:
         return ["nothing: the changes that the causes propose were tried and are not faster"]
@@ -320,15 +319,13 @@ def _trust(results: StudyResults) -> list[str]:
     headline, scaling, load = results.headline, results.headline_scaling, _load_of_headline(results)
     if headline is None or scaling is None:
         return []
-    again, words = scaling.efficiency.again if scaling.efficiency else None, []
     use = results.recommendation
     of = "" if use is None or use.is_default else f" of {difference_words(results.study, headline.config)}"
     run = f"another run{of}{'' if load is None else ' under this load'}"
-    if again is not None:
-        words = [f"expect {100 * again[0]:.0f} to {again[1]:.0%} efficiency in {run}"]
-    elif scaling.throughput_samples_per_s.again is not None:
-        rate = scaling.throughput_samples_per_s
-        assert rate.again is not None
+    efficiency, rate, words = scaling.efficiency, scaling.throughput_samples_per_s, list[str]()
+    if efficiency is not None and efficiency.again is not None:
+        words = [f"expect {100 * efficiency.again[0]:.0f} to {efficiency.again[1]:.0%} efficiency in {run}"]
+    elif rate.again is not None:
         _, low, high = aligned(rate.value, *rate.again)
         words = [f"expect {low} to {high} samples/s in {run}"]
     return words if load is None else [*words, _load_words(results, load)]
@@ -380,37 +377,29 @@ def _more(results: StudyResults) -> list[str]:
 # --- what was trained
 
 
-def _untrained(results: StudyResults, training: TrainingResults) -> list[str]:
-    """That the setting to use was not trained."""
-    use = _shown_faster(results)
-    if use is None or any(use.config.same_setting(each.config) for each in training.groups):
-        return []
-    return [f"accuracy with {use.label}, the setting to use, was not measured"]
-
-
-def _learned(results: StudyResults, training: TrainingResults, most: Comparison) -> list[str]:
-    """What the setting to use learned; where the default is to be used, what the others did."""
-    use = _shown_faster(results)
-    changed = [each for each in training.changed if each.group.world_size == most.group.world_size]
-    if use is not None:
-        changed = [each for each in changed if use.config.same_setting(each.group.config)]
-    return [changed_words(each) for each in changed if each.group.stopped_by is None]
-
-
 def _training(results: StudyResults) -> list[str]:
-    """Whether several devices reach the accuracy of one: of the largest world size, its first strategy."""
-    training = results.training
+    """Whether several devices reach the accuracy of one: of the largest world size, its first strategy.
+
+    Also what the setting to use has learned; where that is the default, what the others have.
+    """
+    training, use = results.training, _shown_faster(results)
     if training is None:
         return []
     grew = " and on ".join(named_group(each) for each in training.groups if each.diverged)
-    diverged = [f"training diverged on {grew}: its loss grew"] if grew else []
-    first = [*diverged, *_untrained(results, training)]
+    words = [f"training diverged on {grew}: its loss grew"] if grew else []
+    if use is not None and not any(use.config.same_setting(each.config) for each in training.groups):
+        words.append(f"accuracy with {use.label}, the setting to use, was not measured")
     if training.comparisons:
         most = max(training.comparisons, key=lambda each: each.group.world_size)
-        return [*first, parity_words(most), *_learned(results, training, most)][:MOST_SENTENCES]
+        words.append(parity_words(most))
+        words += [
+            changed_words(each)
+            for each in training.changed
+            if each.group.world_size == most.group.world_size and each.group.stopped_by is None
+            if use is None or use.config.same_setting(each.group.config)
+        ]
+        return words[:MOST_SENTENCES]
     group = training.groups[0]
-    accuracy = group.final_accuracy
-    many = devices_of(group.config)
-    words = f"{many} trained {plural(group.num_epochs, 'epoch')}"
-    trained = words if accuracy is None else f"{words}: test accuracy {accuracy.value:.1%}"
-    return [*first, trained][:MOST_SENTENCES]
+    trained = f"{devices_of(group.config)} trained {plural(group.num_epochs, 'epoch')}"
+    accuracy = known(group.final_accuracy, lambda share: f": test accuracy {share.value:.1%}", "")
+    return [*words, f"{trained}{accuracy}"][:MOST_SENTENCES]

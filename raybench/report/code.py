@@ -40,23 +40,10 @@ LOADER_KNOBS = {
 GPU_KNOBS = ("cudnn_benchmark", "pin_memory")
 
 
-def _arguments() -> dict[str, tuple[str, ...]]:
-    with (Path(__file__).parent / "arguments.csv").open(newline="", encoding="utf-8") as file:
-        return {knob: tuple(names) for knob, *names in csv.reader(file)}
-
-
 # By knob, or by knob and value: what it is called in each of FRAMEWORKS; empty: there is no such argument.
-ARGUMENTS = _arguments()
+with (Path(__file__).parent / "arguments.csv").open(newline="", encoding="utf-8") as _file:
+    ARGUMENTS = {knob: tuple(names) for knob, *names in csv.reader(_file)}
 FRAMEWORKS = ARGUMENTS.pop("knob")
-
-
-@dataclass(frozen=True)
-class Snippet:
-    """A piece of code."""
-
-    title: str
-    language: str  # as a fence of Markdown names it
-    text: str  # without a line break at its end
 
 
 @dataclass(frozen=True)
@@ -64,7 +51,8 @@ class UseIt:
     """What to use."""
 
     sentences: tuple[str, ...]
-    snippets: tuple[Snippet, ...]
+    loop: str  # a plain loop of torch; empty of a script, which has its own
+    variables: str  # environment variables, before the processes start
     arguments: Table
 
 
@@ -73,13 +61,11 @@ def use_it(results: StudyResults) -> UseIt | None:
     use = results.recommendation
     if use is None:
         return None
-    snippets = [variables_snippet(use)]
-    if not isinstance(use.config.workload, ScriptSpec):
-        snippets.insert(0, loop_snippet(use))
-    return UseIt(tuple(_sentences(results, use)), tuple(snippets), arguments_table(use))
+    loop = "" if isinstance(use.config.workload, ScriptSpec) else plain_loop(use)
+    return UseIt(tuple(_sentences(results, use)), loop, variables_of(use), arguments_table(use))
 
 
-def loop_snippet(use: Recommendation) -> Snippet:
+def plain_loop(use: Recommendation) -> str:
     """A plain loop of torch."""
     config, knobs, strategy = use.config, set_knobs(use.config), _strategy(use)
     setting = config.setting
@@ -104,7 +90,7 @@ def loop_snippet(use: Recommendation) -> Snippet:
         batch_size=config.batch_size
         * (config.world_size if strategy == "dp" else 1),  # one process feeds all
     )
-    return Snippet("A plain loop", "python", text.rstrip())
+    return text.rstrip()
 
 
 def set_knobs(config: Configuration) -> dict[str, KnobValue]:
@@ -207,8 +193,8 @@ def start_words(use: Recommendation) -> str:
     )
 
 
-def variables_snippet(use: Recommendation) -> Snippet:
-    """Environment variables, before the processes start."""
+def variables_of(use: Recommendation) -> str:
+    """Environment variables, and the command that starts the processes."""
     lines = [f"export {name}={shlex.quote(value)}" for name, value in sorted(use.config.environment.items())]
     if use.threads is not None and "OMP_NUM_THREADS" not in use.config.environment:
         lines.append(f"export OMP_NUM_THREADS={use.threads}")
@@ -220,7 +206,7 @@ def variables_snippet(use: Recommendation) -> Snippet:
     elif use.config.device == "cpu" and not sets_malloc:  # as the workers had it
         lines += [f"export {name}={value}" for name, (_, value) in KEPT_BY_MALLOC.items()]
     lines.append(f"{start_words(use)} {called}")
-    return Snippet("Environment variables", "sh", "\n".join(lines))
+    return "\n".join(lines)
 
 
 def _sentences(results: StudyResults, use: Recommendation) -> list[str]:

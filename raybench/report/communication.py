@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from rich.console import Console
+from rich.text import Text
+
 from raybench.analysis.collectives import Link, Message, SweepResults, SweptPlace
 from raybench.analysis.labels import devices_words
 from raybench.analysis.stats.statistics import Estimate
@@ -25,6 +28,7 @@ from raybench.report.format import (
 from raybench.report.method import on_words
 from raybench.report.pages import Section, make_pages, write_files
 from raybench.report.plot import (
+    SEPARATED,
     Line,
     draw_lines,
     drawn,
@@ -33,18 +37,16 @@ from raybench.report.plot import (
     make_figure,
     make_line,
     shown_ends,
-    with_separators,
     write_title,
 )
 from raybench.report.sections.trials import failures_words
-from raybench.report.table import NONE, Column, Table, known, make_table, print_table
+from raybench.report.table import NONE, Column, Table, make_table, numbers, print_table
 from raybench.spec.placement import placement_words
 from raybench.spec.plural import plural
 from raybench.spec.sweep import Collective, Sweep
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from rich.console import Console
 
 Row = TypeVar("Row")
 
@@ -53,15 +55,11 @@ LINES = f"time = latency + bytes over each link / bus bandwidth; 95% intervals. 
 
 def links_table(results: SweepResults) -> Table:
     """The line of every collective at every place."""
-    columns = [
-        Column[Link]("collective", lambda each: each.collective),
+    columns: list[Column[Link]] = [
+        Column("collective", lambda each: each.collective),
         *_place_columns(lambda each: each.place),
-        Column[Link]("latency", lambda each: known(each.latency_s, plain_lasting), right=True),
-        Column[Link](
-            "bus bandwidth, GB/s",
-            lambda each: known(each.bus_bandwidth_bytes_per_s, gigabytes_per_s),
-            right=True,
-        ),
+        numbers("latency", lambda each: each.latency_s, plain_lasting),
+        numbers("bus bandwidth, GB/s", lambda each: each.bus_bandwidth_bytes_per_s, gigabytes_per_s),
     ]
     return make_table("Latency and bandwidth", LINES, columns, results.links)
 
@@ -79,11 +77,11 @@ def times_table(results: SweepResults) -> Table:
         return plus_minus(message.time_s.scaled(1 / unit_s), unit)
 
     def time_of(collective: Collective) -> Column[_Times]:
-        return Column(collective, lambda row: known(row[1].get(collective), time_words), right=True)
+        return numbers(collective, lambda row: row[1].get(collective), time_words)
 
     columns = [
         *_place_columns(lambda row: row[0][0]),
-        Column("message", lambda row: size_words(row[0][1]), right=True),
+        numbers("message", lambda row: row[0][1], size_words),
         *map(time_of, dict.fromkeys(each.collective for each in results.messages)),
     ]
     rounds = number_words([each.time_s.n for each in results.messages], "round")
@@ -96,8 +94,8 @@ _Times = tuple[tuple[SweptPlace, int], dict[Collective, Message]]
 
 def _place_columns(place: Callable[[Row], SweptPlace]) -> list[Column[Row]]:
     return [
-        Column("devices", lambda row: str(place(row).world_size), right=True),
-        Column("nodes", lambda row: known(place(row).nodes, str), right=True),
+        numbers("devices", lambda row: place(row).world_size),
+        numbers("nodes", lambda row: place(row).nodes),
         Column("placement", lambda row: placement_words(place(row).placement)),
     ]
 
@@ -123,17 +121,16 @@ def draw_messages(results: SweepResults, place: SweptPlace) -> Figure:
     bandwidths = lines(lambda each: each.bus_bandwidth_bytes_per_s)
     figure, (left, right) = make_figure(9.0, 3.7, columns=2)
     draw_lines(left, times, scale=1e6)
-    ends = shown_ends(point.estimate for line in times for point in line.points)
+    ends = shown_ends(each for line in times for each in line.points.values())
     left.set_yscale("log")
-    with_separators(left.yaxis)
+    left.yaxis.set_major_formatter(SEPARATED)
     left.set_ylim(1e6 * min(ends) / 1.15, 1e6 * max(ends) * 1.15)
     left.set_ylabel("time (µs)")
-    points = [point for line in bandwidths for point in line.points]
     draw_lines(right, bandwidths, scale=1e-9)
-    right.set_ylim(0, 1.06e-9 * max(shown_ends(point.estimate for point in points)))
+    right.set_ylim(0, 1.06e-9 * max(shown_ends(each for line in bandwidths for each in line.points.values())))
     right.set_ylabel("bus bandwidth (GB/s)")
     for axes in (left, right):
-        log2_axis(axes, sorted({int(point.x) for point in points}), size_words, MOST_SIZES)
+        log2_axis(axes, sorted({each.message_bytes for each in results.at(place)}), size_words, MOST_SIZES)
         axes.set_xlabel("message")
     rounds = number_words([each.time_s.n for each in results.at(place)], "round")
     write_title(figure, f"{place_words(place)}, {place.backend}: mean and 95% interval, n = {rounds}")
@@ -164,8 +161,6 @@ def answer_of_sweep(results: SweepResults) -> str:
 
 def print_sweep(results: SweepResults, console: Console) -> None:
     """The tables of the report, then the answer."""
-    from rich.text import Text
-
     for table in _tables(results):
         print_table(table, console)
     for each in sweep_answer(results):

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
 
 from raybench.analysis.comparison import SameTrial, Side, differences, headline_in_common, same_trials
 from raybench.analysis.labels import devices_words
@@ -34,9 +37,6 @@ from raybench.report.sections.waterfall import draw_waterfall
 from raybench.report.table import NONE, Column, Table, make_table, numbers, print_table, without_constant
 from raybench.spec.knobs import KnobValue
 from raybench.spec.user_input import received
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 SIDE_BY_SIDE = "Side by side"
 PACKAGES = ("raybench", "torch", "ray")
@@ -156,8 +156,6 @@ def _short_answer(results: StudyResults) -> str:
 
 def print_comparison(sides: Sequence[Side], console: Console) -> None:
     """The tables, then which side is faster."""
-    from rich.text import Text
-
     for table in comparison_tables(sides):
         print_table(table, console)
     for each in comparison_answer(sides)[: len(sides) - 1]:

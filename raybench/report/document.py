@@ -23,13 +23,18 @@ from raybench.report.pages import Level, Section, make_fragment, make_pages, quo
 from raybench.report.plot import drawn
 from raybench.report.prediction import draw_required, more_rows, more_table, required_table
 from raybench.report.sections.cost import cost_table, when_to_use
-from raybench.report.sections.overlap import buckets_table, buckets_words
 from raybench.report.sections.published import published_table
 from raybench.report.sections.scaling import draw_scaling, overheads_table, plotted_settings, scaling_table
-from raybench.report.sections.settings import largest_table, settings_table
+from raybench.report.sections.settings import (
+    advice_of,
+    buckets_table,
+    buckets_words,
+    largest_table,
+    settings_table,
+    verification_table,
+)
 from raybench.report.sections.training import draw_training, epochs_table, training_table
 from raybench.report.sections.trials import every_trial_table, failures_table
-from raybench.report.sections.verification import advice_of, verification_table
 from raybench.report.sections.waterfall import draw_waterfall, phases_table, waterfall_table
 from raybench.report.summary_json import summary_json
 from raybench.report.table import without_constant

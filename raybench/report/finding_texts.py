@@ -94,7 +94,6 @@ COMPARE = (
     "measure again, and if it stays slow compare its clock, temperature and power limit with the others', or "
     "leave it out by scaling.placement"
 )
-ELSE_RUNS = "look with top and nvidia-smi for what else uses its device or host"
 
 # What to do about it, in the same way.
 FIX: Mapping[FindingName | Reason, str] = {
@@ -124,8 +123,7 @@ FIX: Mapping[FindingName | Reason, str] = {
     Reason.WORKERS: "use no more workers than cores",
     Reason.OTHERS: "stop what else runs, which top shows, or leave a core free of workers",
     FindingName.OTHER_PROCESSES: STOP_IT,
-    FindingName.STRAGGLER: ELSE_RUNS,
-    Reason.NOT_ALONE: ELSE_RUNS,
+    FindingName.STRAGGLER: "look with top and nvidia-smi for what else uses its device or host",
     Reason.DEVICE: COMPARE,
     Reason.SLOW_ALONE: COMPARE,
     FindingName.JITTER: STOP_IT,

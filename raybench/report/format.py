@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from raybench.analysis.stats.statistics import Estimate
 from raybench.spec.plural import plural
 
-MEBIBYTE = 2**20
 UNITS = (  # how many seconds each has, and from how many on it is used; what is less is rounding
     ("h", 3600.0, 7200.0), ("min", 60.0, 120.0), ("s", 1.0, 1.0), ("ms", 1e-3, 1e-3), ("µs", 1e-6, 1e-9)
 )  # fmt: skip
@@ -31,11 +30,18 @@ def figures(value: float) -> str:
 
 def times(estimate: Estimate) -> str:
     """A speed-up: "1.66x [1.64, 1.69]"; without its interval where there is none, as in all of these."""
-    if not _has_interval(estimate):
-        return factor(estimate)
     digits = _factor_digits(estimate)
-    high, beyond = _upper_end(estimate)
-    return f"{factor(estimate)} [{estimate.low:.{digits}f}, {beyond}{high:.{digits}f}]"
+    return with_ends(estimate, factor(estimate), lambda end: f"{end:.{digits}f}")
+
+
+def with_ends(
+    estimate: Estimate, value: str, text: Callable[[float], str], *, is_difference: bool = False
+) -> str:
+    """A value, and the ends of its interval in brackets where there is one."""
+    if not _has_interval(estimate):
+        return value
+    high, beyond = (estimate.high, "") if is_difference else _upper_end(estimate)
+    return f"{value} [{text(estimate.low)}, {beyond}{text(high)}]"
 
 
 def _has_interval(estimate: Estimate) -> bool:
@@ -95,11 +101,6 @@ def milliseconds(estimate: Estimate) -> str:
     return interval(estimate.scaled(1e3))
 
 
-def mebibytes(amount_bytes: int | None) -> str:
-    """An amount of memory in MiB, without the unit; empty where it is not known."""
-    return figures(amount_bytes / MEBIBYTE) if amount_bytes else ""
-
-
 def plain_lasting(estimate: Estimate) -> str:
     """A time in s in the unit that suits it, with its interval if any: "2.21 h [1.94, 2.51]"."""
     unit, unit_s = time_unit(estimate.value)
@@ -139,13 +140,14 @@ def percent(estimate: Estimate, sign: bool = False) -> str:
     plus = "+" if sign else ""
     if not _has_interval(estimate):
         digits = 0 if abs(estimate.value) >= 0.1 else 1
-        return f"{_no_negative_zero(f'{100 * estimate.value:{plus}.{digits}f}')}%"
-    scaled = estimate.scaled(100)
-    digits = 0 if scaled.half_width >= 0.5 or scaled.half_width == 0 else 1
-    value = _no_negative_zero(f"{scaled.value:{plus}.{digits}f}")
-    end, beyond = (scaled.high, "") if sign else _upper_end(scaled)
-    low, high = (_no_negative_zero(f"{each:.{digits}f}") for each in (scaled.low, end))
-    return f"{value}% [{low}, {beyond}{high}]"
+    else:
+        digits = 0 if 100 * estimate.half_width >= 0.5 else 1
+    value = _no_negative_zero(f"{100 * estimate.value:{plus}.{digits}f}")
+
+    def text(end: float) -> str:
+        return _no_negative_zero(f"{100 * end:.{digits}f}")
+
+    return with_ends(estimate, f"{value}%", text, is_difference=sign)
 
 
 def plain_share(value: float) -> str:

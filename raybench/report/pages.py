@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -44,12 +44,11 @@ class Section:
 
 def _with_something(sections: Mapping[str, Section]) -> dict[str, Section]:
     """The sections that have something to show."""
-    found = {name: replace(each, tables=_shown(each.tables)) for name, each in sections.items()}
+    found = {
+        name: replace(each, tables=tuple(without_constant(table) for table in each.tables if table.rows))
+        for name, each in sections.items()
+    }
     return {name: each for name, each in found.items() if each.plots or each.tables or each.sentence}
-
-
-def _shown(tables: Sequence[Table]) -> tuple[Table, ...]:
-    return tuple(without_constant(table) for table in tables if table.rows)
 
 
 def make_pages(

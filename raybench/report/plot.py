@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,6 @@ from raybench.analysis.stats.statistics import Estimate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 REACH = 3.0  # beyond the values, of an axis for their intervals
@@ -26,6 +25,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P")
 STYLES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (8, 2)))
 GREY = "#555555"
 _POWER = r"$\mathdefault{"  # as matplotlib writes numbers on a logarithmic axis
+SEPARATED = "{x:,.10g}"  # numbers of an axis as tables have them: 12,000
 MOST_CURVES = 6  # more cannot be told apart
 
 
@@ -43,13 +43,6 @@ def log2_axis(
     low, high = min(values), max(values)
     margin = max(2**0.3, (high / low) ** 0.04)
     axes.set_xlim(low / margin, high * margin)
-
-
-def with_separators(axis: Axis) -> None:
-    """Numbers as tables have them: 12,000."""
-    from matplotlib.ticker import FuncFormatter
-
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
 
 
 def shown_ends(estimates: Iterable[Estimate]) -> list[float]:
@@ -122,14 +115,11 @@ def draw_lines(axes: Axes, lines: Sequence[Line], scale: float = 1.0) -> None:
     from matplotlib.transforms import ScaledTranslation
 
     for index, line in enumerate(lines):
-        x = [point.x for point in line.points]
-        y, low, high = (
-            np.array([getattr(point.estimate, name) for point in line.points]) * scale
-            for name in ("value", "low", "high")
-        )
+        estimates = line.points.values()
+        y, low, high = np.array([(each.value, each.low, each.high) for each in estimates]).T * scale
         color = COLORS[index % len(COLORS)]
         drawn_line = axes.errorbar(
-            x,
+            list(line.points),
             y,
             yerr=np.vstack([y - low, high - y]),
             label=line.label,
@@ -175,24 +165,16 @@ def label_lines(label: str, width: int) -> str:
 
 
 @dataclass(frozen=True)
-class Point:
-    """A value with its interval, at an abscissa."""
-
-    x: float
-    estimate: Estimate
-
-
-@dataclass(frozen=True)
 class Line:
-    """One labelled series."""
+    """One labelled series: values with their intervals, by their abscissas."""
 
     label: str
-    points: tuple[Point, ...]
+    points: Mapping[float, Estimate]
 
 
-def make_line(label: str, points: Sequence[tuple[float, Estimate | None]]) -> Line:
+def make_line(label: str, points: Iterable[tuple[float, Estimate | None]]) -> Line:
     """The points whose values are known."""
-    return Line(label, tuple(Point(x, estimate) for x, estimate in points if estimate is not None))
+    return Line(label, {x: estimate for x, estimate in points if estimate is not None})
 
 
 @dataclass(frozen=True)

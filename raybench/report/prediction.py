@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
+
+from rich.console import Console
+from rich.text import Text
 
 from raybench.analysis.cost import Work
 from raybench.analysis.labels import devices_of, devices_words
@@ -23,6 +26,7 @@ from raybench.report.format import (
     figures,
     gigabytes_per_s,
     interval,
+    milliseconds,
     percent,
     plain_lasting,
     sentence,
@@ -30,14 +34,13 @@ from raybench.report.format import (
     times,
 )
 from raybench.report.plot import COLORS, GREY, STYLES, legend_below, make_figure, write_title
-from raybench.report.table import NONE, Column, Table, empty_table, known, make_table, print_table
+from raybench.report.table import NONE, Column, Table, empty_table, known, make_table, numbers, print_table
 from raybench.spec.knobs import KnobValue
 from raybench.spec.study import MOST_AS_IF
 from raybench.spec.workloads import ScriptSpec
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from rich.console import Console
 
 Each = TypeVar("Each")
 MOST_BATCHES = 3  # that a sentence names
@@ -52,12 +55,9 @@ def outlook_sentences(outlook: Outlook) -> list[str]:
 def measured_words(outlook: Outlook) -> Iterator[str]:
     """The largest world size of each batch, of many batches a few."""
     batch = batch_word(outlook.group.scaling)
-    largest: dict[int, MeasuredScaling] = {}
-    for each in outlook.scalings:
-        known = largest.get(each.batch_size)
-        if known is None or each.shape.world_size > known.shape.world_size:
-            largest[each.batch_size] = each
-    for each in few(list(largest.values())):
+    by_batch = itertools.groupby(outlook.scalings, lambda each: each.batch_size)
+    largest = [max(same, key=lambda each: each.shape.world_size) for _, same in by_batch]
+    for each in few(largest):
         at = f"{devices_words(each.shape.world_size)} at {batch} {each.batch_size:,}"
         if each.speedup is None or each.efficiency is None or each.status is None:
             yield f"{at}: no other world size to compare with"
@@ -108,87 +108,84 @@ def refusals_words(outlook: Outlook) -> Iterator[str]:
         yield f"refused at {', '.join(dict.fromkeys(sizes))} devices: {reason}"
 
 
+REFUSED = {
+    "too few world sizes": (
+        f"a prediction takes measurements on {FEWEST_SIZES} numbers of devices, such as 1, 2 and 4 (here on "
+        "{sizes})"
+    ),
+    "too many devices": (
+        f"{{size}} devices are more than {FARTHEST} times the largest measured world size, {{largest}}"
+    ),
+    "network not crossed": (
+        "asked for {nodes} nodes, but all points are from one node: the network between nodes was never "
+        "crossed, and no sweep of it is given"
+    ),
+    "no sample for each device": (
+        "a global batch of {samples:,.0f} has no sample for each of {size:,} devices"
+    ),
+    "samples do not scale": "the samples of a step neither grow with the devices nor stay the same",
+}
+
+
 def refusal_words(row: Expected, outlook: Outlook) -> str:
     """Why there is no prediction; empty where there is one."""
+    if not row.refused:
+        return ""
     shape, sizes = row.shape, outlook.group.world_sizes
-    if row.refused == "too few world sizes":
-        return (
-            f"a prediction takes measurements on {FEWEST_SIZES} numbers of devices, such as 1, 2 and 4 "
-            f"(here on {', '.join(map(str, sizes))})"
-        )
-    if row.refused == "too many devices":
-        return (
-            f"{shape.world_size} devices are more than {FARTHEST} times the largest measured world size, "
-            f"{sizes[-1]}"
-        )
-    if row.refused == "network not crossed":
-        return (
-            f"asked for {shape.nodes} nodes, but all points are from one node: the network between nodes "
-            "was never crossed, and no sweep of it is given"
-        )
-    if row.refused == "no sample for each device":
-        samples = row.question.samples
-        return f"a global batch of {samples:,.0f} has no sample for each of {shape.world_size:,} devices"
-    if row.refused == "samples do not scale":
-        return "the samples of a step neither grow with the devices nor stay the same"
-    return ""
+    return REFUSED[row.refused].format(
+        size=shape.world_size,
+        nodes=shape.nodes,
+        samples=row.question.samples,
+        sizes=", ".join(map(str, sizes)),
+        largest=sizes[-1],
+    )
 
 
 def prediction_table(outlook: Outlook, *, costs: bool = False) -> Table:
     """The predictions, by batch and world size; with ``costs`` what a run takes."""
-    predicted = outlook.predicted
-    unit, unit_s = _step_unit(predicted)
 
-    def step_time(row: Expected) -> str:
-        return known(row.step_time_s, lambda step_s: interval(step_s.scaled(1 / unit_s)), "refused")
+    def by_law(row: Expected) -> Estimate | None:
+        law = outlook.laws.get(row.batch_size) if row.step_time_s and outlook.scaling == "strong" else None
+        return dict(law.speedups).get(row.shape.world_size) if law else None
 
-    def naive(row: Expected) -> str:
+    def naive(row: Expected) -> Estimate | None:
         """What is refused is not answered by a simpler law either."""
-        seconds = row.naive_step_time_s
-        return NONE if row.step_time_s is None else known(seconds, lambda value: figures(value / unit_s))
-
-    def by_law(row: Expected) -> str:
-        law = outlook.laws.get(row.batch_size) if row.step_time_s else None
-        return known(dict(law.speedups).get(row.shape.world_size) if law else None, factor)
+        step_s = row.naive_step_time_s if row.step_time_s else None
+        return Estimate(step_s, step_s, step_s, 0) if step_s else None
 
     columns: list[Column[Expected]] = [
-        Column("devices/ nodes", lambda row: place_words(row.shape), right=True),
-        Column(batch_word(outlook.scaling), lambda row: f"{row.batch_size:,}", right=True),
-        Column(f"step time, {unit}", step_time, right=True),
-        Column(f"naive, {unit}", naive, right=True),
-        *(
-            [Column[Expected]("speed-up by Amdahl's law", by_law, right=True)]
-            if outlook.scaling == "strong" and outlook.laws
-            else []
-        ),
-        Column("efficiency", lambda row: known(row.efficiency, percent), right=True),
+        numbers("devices/ nodes", lambda row: row.shape, place_words),
+        numbers(batch_word(outlook.scaling), lambda row: row.batch_size, "{:,}".format),
+        _time_column("step time", lambda row: row.step_time_s, outlook.predicted, "refused"),
+        _time_column("naive", naive, outlook.predicted),
+        numbers("speed-up by Amdahl's law", by_law, factor),
+        numbers("efficiency", lambda row: row.efficiency, percent),
     ]
-    of_runs = _run_columns(predicted, outlook.run, outlook.prices) if costs else []
+    of_runs = _run_columns(outlook.predicted, outlook.run, outlook.prices) if costs else []
     caption = f"A run is {outlook.run.name.removeprefix('a run of ')}: steps alone." if of_runs else ""
-    return make_table(title_of(outlook), caption, [*columns, *of_runs], predicted)
+    return make_table(title_of(outlook), caption, [*columns, *of_runs], outlook.predicted)
 
 
-def _step_unit(points: Sequence[Expected]) -> tuple[str, float]:
-    return time_unit(max((each.step_time_s.value for each in points if each.step_time_s), default=1e-3))
+def _time_column(
+    heading: str,
+    of: Callable[[Expected], Estimate | None],
+    points: Sequence[Expected],
+    otherwise: str = NONE,
+) -> Column[Expected]:
+    """Times in the unit of the longest, in s."""
+    unit, unit_s = time_unit(max((time_s.value for each in points if (time_s := of(each))), default=1e-3))
+    return numbers(f"{heading}, {unit}", of, lambda time_s: interval(time_s.scaled(1 / unit_s)), otherwise)
 
 
 def _run_columns(points: Sequence[Expected], work: Work, prices: Prices) -> list[Column[Expected]]:
     """What a run takes at each of ``points``, and with a price what it costs; none where it is not known."""
-    found = {each: cost_of_run(work, each, prices) for each in points}
-    times_s = [run.time_s.value for run in found.values() if run is not None]
-    unit, unit_s = time_unit(max(times_s, default=1.0))
-
-    def run_time(each: Expected) -> str:
-        return known(found[each], lambda run: interval(run.time_s.scaled(1 / unit_s)))
-
-    def money(each: Expected) -> str:
-        run = found[each]
-        return known(run.money if run else None, interval)
-
-    columns = [Column(f"run, {unit}", run_time, right=True)]
+    found = {each: run for each in points if (run := cost_of_run(work, each, prices))}
+    columns = [_time_column("run", lambda each: found[each].time_s if each in found else None, points)]
     if prices.are_known:
-        columns.append(Column("cost of a run", money, right=True))
-    return columns if times_s else []
+        columns.append(
+            numbers("cost of a run", lambda each: found[each].money if each in found else None, interval)
+        )
+    return columns if found else []
 
 
 def batch_word(scaling: ScalingMode) -> str:
@@ -246,8 +243,6 @@ def place_words(shape: Shape) -> str:
 
 def print_outlooks(outlooks: Sequence[Outlook], console: Console, tables: Sequence[Table]) -> None:
     """Each model's table, where there is one, and sentences."""
-    from rich.text import Text
-
     for outlook, table in itertools.zip_longest(outlooks, tables):
         if table is not None:
             print_table(table, console)
@@ -266,12 +261,12 @@ def title_of(outlook: Outlook) -> str:
 def imported_table(model: Outlook) -> Table:
     """One model's measured steps, the smallest batch first."""
     columns: list[Column[MeasuredScaling]] = [
-        Column("devices/ nodes", lambda row: place_words(row.shape), right=True),
-        Column(batch_word(model.group.scaling), lambda row: f"{row.batch_size:,}", right=True),
-        Column("step time, ms", lambda row: interval(row.step_time_s.scaled(1e3)), right=True),
-        Column("samples/s", lambda row: figures(row.throughput_samples_per_s.value), right=True),
-        Column("speed-up", lambda row: known(row.speedup, lambda each: f"{each.value:.2f}x"), right=True),
-        Column("efficiency", lambda row: known(row.efficiency, percent), right=True),
+        numbers("devices/ nodes", lambda row: row.shape, place_words),
+        numbers(batch_word(model.group.scaling), lambda row: row.batch_size, "{:,}".format),
+        numbers("step time, ms", lambda row: row.step_time_s, milliseconds),
+        numbers("samples/s", lambda row: row.throughput_samples_per_s.value, figures),
+        numbers("speed-up", lambda row: row.speedup and row.speedup.value, "{:.2f}x".format),
+        numbers("efficiency", lambda row: row.efficiency, percent),
         Column("status", lambda row: str(row.status) if row.status else ""),
     ]
     caption = "Speed-up: over the smallest world size that was measured with the same batch."
@@ -291,38 +286,33 @@ def more_table(more: MoreDevices | None, work: Work, prices: Prices) -> Table:
     """The headline's setting on more devices, and ``work``, a run."""
     if more is None or not more.points:
         return empty_table(MORE)
-    unit, unit_s = _step_unit(more.points)
     of_runs = _run_columns(more.points, work, prices)
     law = more.law if any(each.how != "law" for each in more.points) else None
-    laws = dict(law.speedups) if law else {}
 
     def how(each: Expected) -> str:
         return f"{each.how}, {each.network or 'joined as here'}" if each.how in ON_NETWORK else each.how
 
-    def batch(each: Expected) -> str:
+    def batch(each: Expected) -> float:
         is_global = each.question.global_batch_size is not None
-        return f"{each.question.samples / each.shape.world_size if is_global else each.batch_size:g}"
+        return each.question.samples / each.shape.world_size if is_global else each.batch_size
 
-    def step_time(each: Expected) -> str:
-        return known(each.step_time_s, lambda step_s: interval(step_s.scaled(1 / unit_s)))
-
-    def epoch_time(each: Expected) -> str:
+    def epoch_time(each: Expected) -> Estimate | None:
         run = cost_of_run(work, each, prices)
-        return known(run, lambda run: plain_lasting(run.time_s.scaled(1 / work.epochs)))
+        return run.time_s.scaled(1 / work.epochs) if run and work.epochs else None
 
-    def by_law(each: Expected) -> str:
-        return known(laws.get(each.shape.world_size), times)
+    def by_law(each: Expected) -> Estimate | None:
+        return dict(law.speedups).get(each.shape.world_size) if law else None
 
     columns: list[Column[Expected]] = [
-        Column("devices", lambda each: f"{each.shape.world_size:,}", right=True),
+        numbers("devices", lambda each: each.shape.world_size, "{:,}".format),
         Column("how", how),
-        Column("batch per device", batch, right=True),
-        Column("epoch", epoch_time, right=True)
+        numbers("batch per device", batch, "{:g}".format),
+        numbers("epoch", epoch_time, plain_lasting)
         if work.epochs
-        else Column(f"step, {unit}", step_time, right=True),
-        Column("speed-up", lambda each: known(each.speedup, factor), right=True),
-        Column("efficiency", lambda each: known(each.efficiency, percent), right=True),
-        *([Column[Expected](f"by {law.law}'s law", by_law, right=True)] if law else []),
+        else _time_column("step", lambda each: each.step_time_s, more.points),
+        numbers("speed-up", lambda each: each.speedup, factor),
+        numbers("efficiency", lambda each: each.efficiency, percent),
+        *([numbers(f"by {law.law}'s law", by_law, times)] if law else []),
         *of_runs[-1:],
     ]
     a_run = f" A run is {work.name.removeprefix('a run of ')}." if of_runs else ""
@@ -397,21 +387,13 @@ def required_table(more: MoreDevices | None) -> Table:
     if more is None or not more.requirements:
         return empty_table(REQUIRED)
     today = more.bus_bytes_per_s
-
-    def in_bits(each: Requirement) -> str:
-        return known(each.bus_bytes_per_s, lambda rate: bit_rate_words(rate.value))
-
     columns: list[Column[Requirement]] = [
-        Column("devices", lambda each: f"{each.world_size:,}", right=True),
-        Column("ceiling", lambda each: percent(each.ceiling), right=True, stays=True),
-        Column("speed-up", lambda each: times(each.ceiling.scaled(each.world_size)), right=True),
-        Column(
-            f"for {OF_CEILING:.0%} of it, GB/s",
-            lambda each: known(each.bus_bytes_per_s, gigabytes_per_s),
-            right=True,
-        ),
-        Column("in bits", in_bits, right=True),
-        Column("links of a node", lambda each: links_words(each) or NONE),
+        numbers("devices", lambda each: each.world_size, "{:,}".format),
+        numbers("ceiling", lambda each: each.ceiling, percent, stays=True),
+        numbers("speed-up", lambda each: each.ceiling.scaled(each.world_size), times),
+        numbers(f"for {OF_CEILING:.0%} of it, GB/s", lambda each: each.bus_bytes_per_s, gigabytes_per_s),
+        numbers("in bits", lambda each: each.bus_bytes_per_s, lambda rate: bit_rate_words(rate.value)),
+        Column("links of a node", lambda each: " or ".join(f"{n} {name}" for name, n in each.links) or NONE),
     ]
     caption = (
         "Ceiling and its speed-up: over a network that takes no time; stragglers, DDP's copies and "
@@ -426,11 +408,6 @@ def required_table(more: MoreDevices | None) -> Table:
         sizes = [each.world_size for each in more.requirements]
         caption += f" {sentence(_command_words(more, sizes, links))}."
     return make_table(REQUIRED, caption, columns, more.requirements)
-
-
-def links_words(each: Requirement) -> str:
-    """3 tcp-100 or 1 infiniband-400."""
-    return " or ".join(f"{number} {name}" for name, number in each.links)
 
 
 def rate_words(rate: float, unit: str = "B") -> str:

@@ -48,27 +48,17 @@ def summary_csv(summaries: Sequence[Summary]) -> str:
 
 def to_tex(table: Table, study: str) -> str:
     """The table for LaTeX with booktabs, its caption after the study's name."""
-    aligns = "".join("r" if column.right else "l" for column in table.columns)
-    body = [" & ".join(map(_tex_cell, row)) + r" \\" for row in table.rows]
-    heading = " & ".join(tex_escape(column.heading) for column in table.columns) + r" \\"
-    return "\n".join(
-        [
-            r"% \usepackage{booktabs}",
-            r"\begin{table}",
-            r"\centering",
-            rf"\caption{{{tex_escape(study)}. {tex_escape(table.caption)}}}",
-            rf"\label{{tab:{re.sub('[^A-Za-z0-9]+', '-', study)}}}",
-            rf"\begin{{tabular}}{{{aligns}}}",
-            r"\toprule",
-            heading,
-            r"\midrule",
-            *body,
-            r"\bottomrule",
-            r"\end{tabular}",
-            r"\end{table}",
-            "",
-        ]
+    import pandas as pd
+
+    rows = [[_tex_cell(cell) for cell in row] for row in table.rows]
+    text = pd.DataFrame(rows, columns=[tex_escape(column.heading) for column in table.columns]).to_latex(
+        index=False,
+        escape=False,
+        column_format="".join("r" if column.right else "l" for column in table.columns),
+        caption=f"{tex_escape(study)}. {tex_escape(table.caption)}",
+        label=f"tab:{re.sub('[^A-Za-z0-9]+', '-', study)}",
     )
+    return "% \\usepackage{booktabs}\n" + text.replace("{table}\n", "{table}\n\\centering\n", 1)
 
 
 LATIN_END = 0x180  # letters up to here are in the fonts that LaTeX begins with

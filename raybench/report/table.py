@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table as RichTable
+from rich import box
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
 
 MOST_WIDTH = 100  # columns, however wide the terminal is
 
@@ -55,24 +56,19 @@ def without_constant(table: Table) -> Table:
     What is empty everywhere goes without a word, of a table with one row too. A column at least stays beside
     that of the names.
     """
-    several, said, empty, kept = len(table.rows) > 1, list[str](), list[int](), list[int]()
-    for place, column in enumerate(table.columns):
-        values = {row[place] for row in table.rows}
-        if table.rows and not column.stays and values <= {"", NONE}:
-            empty.append(place)
-        elif len(values) > 1 or column.stays or not several:
-            kept.append(place)
-        else:
-            said.append(_said(column.heading, values.pop()))
-    if len(kept) < 2:
-        kept, said = [place for place in range(len(table.columns)) if place not in empty], []
-    if len(kept) in (0, len(table.columns)):
+    places, columns = range(len(table.columns)), table.columns
+    values = [{row[place] for row in table.rows} for place in places]
+    filled = [place for place in places if columns[place].stays or not values[place] <= {"", NONE}]
+    varying = [place for place in filled if columns[place].stays or len(values[place]) > 1]
+    kept = varying if len(table.rows) > 1 and len(varying) > 1 else filled
+    if len(kept) in (0, len(columns)):
         return table
+    said = [_said(columns[place].heading, *values[place]) for place in filled if place not in kept]
     words = f"In every row: {'; '.join(said)}." if said else ""
     return Table(
         table.title,
         f"{table.caption} {words}".strip(),
-        tuple(table.columns[place] for place in kept),
+        tuple(columns[place] for place in kept),
         tuple(tuple(row[place] for place in kept) for row in table.rows),
     )
 
@@ -98,11 +94,12 @@ def numbers(
     heading: str,
     of: Callable[[Row], Value | None],
     words: Callable[[Value], str] = str,
+    otherwise: str = NONE,
     *,
     stays: bool = False,
 ) -> Column[Row]:
-    """A column of numbers, which stand to the right: ``of`` a row in ``words``, or that it is not known."""
-    return Column(heading, lambda row: known(of(row), words), right=True, stays=stays)
+    """A column of numbers, to the right: ``of`` a row in ``words``, or what stands where it is not known."""
+    return Column(heading, lambda row: known(of(row), words, otherwise), right=True, stays=stays)
 
 
 def rich_table(table: Table, width: int | None = None) -> RichTable:
@@ -110,10 +107,6 @@ def rich_table(table: Table, width: int | None = None) -> RichTable:
 
     Names are folded before numbers.
     """
-    from rich import box
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
     drawn = RichTable(
         title=Text(table.title) if table.title else None,
         title_justify="left",
@@ -138,8 +131,6 @@ def rich_table(table: Table, width: int | None = None) -> RichTable:
 
 def print_table(table: Table, console: Console) -> None:
     """The table and its caption, without what is the same in every row; nothing of a table without rows."""
-    from rich.text import Text
-
     if not table.rows:
         return
     shown = without_constant(table)

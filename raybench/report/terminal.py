@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
 
 from raybench.analysis.findings.finding import FindingName, Severity
 from raybench.analysis.results import StudyResults
@@ -18,14 +20,9 @@ from raybench.report.sections.scaling import (
     scaling_rows,
     speedup_cell,
 )
-from raybench.report.sections.settings import largest_table
-from raybench.report.sections.verification import verification_table
+from raybench.report.sections.settings import largest_table, verification_table
 from raybench.report.table import Column, make_table, numbers, print_table, rich_table, width_on
 from raybench.spec.plural import plural
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table as RichTable
 
 TERMINAL_WIDTH = 80
 MOST_ROWS = 12
@@ -34,8 +31,6 @@ WITHOUT_NUMBERS = (FindingName.FAILED, FindingName.NOT_REACHED)
 
 def print_summary(results: StudyResults, console: Console, *, commands: bool = True) -> None:
     """The table, then the answer in words; without ``commands`` where one that goes on is said elsewhere."""
-    from rich.text import Text
-
     print_table(largest_table(results), console)
     if results.records:
         console.print(terminal_table(results, width_on(console)))
@@ -49,21 +44,19 @@ def print_summary(results: StudyResults, console: Console, *, commands: bool = T
 
 def _print_failures(results: StudyResults, console: Console, commands: bool) -> None:
     """What there are no numbers of, but should be: how many trials, why, where in the code, what to do."""
-    from rich.text import Text
-
-    told = [each for each in results.findings if each.name in WITHOUT_NUMBERS]
-    told = [each for each in told if each.severity is not Severity.NOTE]
-    for place, each in enumerate(told):
+    told = [
+        each
+        for each in results.findings
+        if each.name in WITHOUT_NUMBERS and each.severity is not Severity.NOTE
+    ]
+    for each in told:
         if results.complete or len(told) > 1:  # else it is the answer
             console.print(Text(f"{each.name}: {evidence(each)}"))
-        if each.frame:
-            console.print(
-                Text(f"    {each.frame}"), soft_wrap=True
-            )  # the terminal wraps it: its path stays one
+        if each.frame:  # the terminal wraps it: its path stays one
+            console.print(Text(f"    {each.frame}"), soft_wrap=True)
         console.print(Text(f"  next: {next_step(each)}"))
-        later = [other.command for other in told[place + 1 :]]  # of several alike the last stands there
-        if commands and each.command and each.command not in later:
-            console.print(Text(f"    {each.command}"), soft_wrap=True)  # it is copied as one line
+    for command in dict.fromkeys(each.command for each in told if each.command and commands):
+        console.print(Text(f"    {command}"), soft_wrap=True)  # it is copied as one line
 
 
 def terminal_table(results: StudyResults, width: int | None = TERMINAL_WIDTH) -> RichTable:

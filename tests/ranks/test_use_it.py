@@ -68,7 +68,7 @@ def records(pair: Ranks) -> list[TrialRecord]:
 def plain_loop(spec: Study, records: list[TrialRecord]) -> str:
     section = use_it(analyse(spec, records))
     assert section is not None
-    return section.snippets[0].text
+    return section.loop
 
 
 @pytest.fixture(scope="module")

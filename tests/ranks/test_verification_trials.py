@@ -18,7 +18,7 @@ from raybench.plan.resolve import make_plan
 from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest, TrialRequest
-from raybench.report.sections.verification import verification_table
+from raybench.report.sections.settings import verification_table
 from raybench.worker.communicators import Communicators
 from raybench.worker.group_cache import GroupCache
 from tests.ranks.agreement import measured_undisturbed

@@ -11,7 +11,7 @@ from raybench.analysis.results import StudyResults
 from raybench.analysis.scaling import Scaling
 from raybench.analysis.stats.statistics import Estimate
 from raybench.report.format import figures, interval, plain_lasting, sentence, times
-from raybench.report.table import Column, Table, known, make_table
+from raybench.report.table import Column, Table, make_table, numbers
 
 
 def cost_table(results: StudyResults) -> Table:
@@ -24,11 +24,6 @@ def cost_table(results: StudyResults) -> Table:
         if any(each.is_trained for each in shown)
         else "By the mean step, slow ones included; without start-up and evaluation."
     )
-    return make_table("Cost", f"{sentence(results.run.name)}. {at} {made_of}", _columns(results), shown)
-
-
-def _columns(results: StudyResults) -> list[Column[CostPoint]]:
-    """Money takes the place of device time where the study has a price; energy where it was measured."""
     saved = f"saved in 1 and {RUNS} runs"
 
     def of_runs(total: Estimate, words: Callable[[Estimate], str]) -> str:
@@ -36,33 +31,21 @@ def _columns(results: StudyResults) -> list[Column[CostPoint]]:
         one = total.value / RUNS
         return f"{words(Estimate(one, one, one, total.n))}, {words(total)}"
 
-    device_time = Column[CostPoint]("device-time", lambda each: plain_lasting(each.cost.device_s), right=True)
-    money = Column[CostPoint]("cost", lambda each: known(each.cost.money, interval), right=True)
-    ratio = Column[CostPoint](
-        "device-time over one's", lambda each: known(each.device_time_ratio, times), right=True
-    )
-    saved_money = Column[CostPoint](
-        f"money {saved}",
-        lambda each: known(each.saved_money, lambda money: of_runs(money, interval)),
-        right=True,
-    )
-    energy = Column[CostPoint](
-        "energy, kJ", lambda each: known(each.cost.energy_joules, lambda j: figures(j / 1e3)), right=True
-    )
-    priced = any(each.cost.money for each in results.costs)
-    metered = any(each.cost.energy_joules for each in results.costs)
-    return [
-        Column("devices", lambda each: str(each.world_size), right=True),
+    columns: list[Column[CostPoint]] = [
+        numbers("devices", lambda each: each.world_size),
         Column("setting", lambda each: each.label),
-        Column("time", lambda each: plain_lasting(each.cost.time_s), right=True),
-        money if priced else device_time,
-        *([energy] if metered else ()),
-        *(() if priced else [ratio]),
-        Column(
-            f"time {saved}", lambda each: known(each.saved_s, lambda s: of_runs(s, plain_lasting)), right=True
+        numbers("time", lambda each: each.cost.time_s, plain_lasting),
+        # money takes the place of device time where there is a price; columns of nothing are not shown
+        numbers("cost", lambda each: each.cost.money, interval),
+        numbers("device-time", lambda each: None if each.cost.money else each.cost.device_s, plain_lasting),
+        numbers("energy, kJ", lambda each: each.cost.energy_joules, lambda joules: figures(joules / 1e3)),
+        numbers(
+            "device-time over one's", lambda each: None if each.cost.money else each.device_time_ratio, times
         ),
-        *([saved_money] if priced else ()),
+        numbers(f"time {saved}", lambda each: each.saved_s, lambda time_s: of_runs(time_s, plain_lasting)),
+        numbers(f"money {saved}", lambda each: each.saved_money, lambda money: of_runs(money, interval)),
     ]
+    return make_table("Cost", f"{sentence(results.run.name)}. {at} {made_of}", columns, shown)
 
 
 def _shown(results: StudyResults) -> list[CostPoint]:

@@ -16,7 +16,7 @@ from raybench.analysis.published import (
 )
 from raybench.analysis.results import StudyResults
 from raybench.analysis.summary import model_name
-from raybench.report.format import aligned, figures
+from raybench.report.format import interval
 from raybench.report.table import Column, Table, empty_table, make_table
 from raybench.spec.plural import plural
 
@@ -111,11 +111,11 @@ def _is_not_measured(figure: Figure) -> bool:
 def _printed(figure: Figure) -> str:
     whole, point, decimals = figure.printed.partition(".")
     number = f"{int(whole):,}{point}{decimals}" if whole.isdigit() else figure.printed
-    return _in_unit(number, figure.unit)
+    return number + _suffix(figure.unit)
 
 
-def _in_unit(number: str, unit: str) -> str:
-    return f"{number}{unit}" if unit in ("x", "%", "") else f"{number} {unit}"
+def _suffix(unit: str) -> str:
+    return unit if unit in ("x", "%", "") else f" {unit}"
 
 
 def _here_words(row: PublishedRow) -> str:
@@ -124,10 +124,7 @@ def _here_words(row: PublishedRow) -> str:
     unit, scaled = figure.unit, value.scaled(1 / UNITS[figure.unit])
     if unit in ("h", "min", "ms") and not 0.1 <= abs(scaled.value) < 1000:
         unit, scaled = "s", value
-    words = _in_unit(figures(scaled.value), unit)
-    if value.low < value.high:
-        number, low, high = aligned(scaled.value, scaled.low, scaled.high)
-        words = f"{_in_unit(number, unit)} [{low}, {high}]"
+    words = interval(scaled, _suffix(unit))
     others = [devices_of(config)] if config.world_size != figure.world_size else []
     if figure.batch_size not in (None, config.batch_size):
         others.append(f"batch {config.batch_size:,}")

@@ -26,6 +26,7 @@ from raybench.report.format import (
 from raybench.report.plot import (
     COLORS,
     GREY,
+    SEPARATED,
     Line,
     draw_lines,
     in_lines,
@@ -35,7 +36,6 @@ from raybench.report.plot import (
     make_figure,
     make_line,
     shown_ends,
-    with_separators,
     write_title,
 )
 from raybench.report.prediction import returns_words
@@ -52,8 +52,9 @@ STATUS = (
     f"Excellent: {EXCELLENT:.0%} efficiency or more; good: {GOOD:.0%}; poor: less; negative: certainly "
     "slower than one."
 )
-# bars: of one device; of more where they are slower than one, and where neither is shown
-ONE_DEVICE, SLOWER, UNSURE, IDEAL = "#9aa4b0", "#B5442E", "#8fb8d4", "#e6e6e6"
+# bars of several devices by what is shown of them; of one, and of the ideal
+BAR_COLORS = {"faster": COLORS[0], "slower": "#B5442E", "": "#8fb8d4"}
+ONE_DEVICE, IDEAL = "#9aa4b0", "#e6e6e6"
 WIDTH_IN = 7.5
 MOST_NAMED = 2  # settings in a title
 
@@ -89,7 +90,9 @@ def scaling_rows(results: StudyResults, name: str = "") -> list[Row]:
 DEVICES: Column[Row] = numbers("devices", lambda row: row.point.world_size)
 SETTING = Column[Row]("setting", lambda row: row.label, stays=True)
 SPEEDUP = Column[Row]("speed-up", lambda row: speedup_cell(row.point.scaling), right=True, stays=True)
-EFFICIENCY = Column[Row]("efficiency", lambda row: efficiency_cell(row.point.scaling), right=True, stays=True)
+EFFICIENCY: Column[Row] = numbers(
+    "efficiency", lambda row: row.point.scaling.efficiency, percent, "", stays=True
+)
 
 
 def scaling_table(results: StudyResults) -> Table:
@@ -160,19 +163,10 @@ def speedup_cell(scaling: Scaling, words: Callable[[Estimate], str] = times) -> 
     return words(scaling.speedup) + ("" if size == 1 else f" over {size}")
 
 
-def efficiency_cell(scaling: Scaling) -> str:
-    """The efficiency; of the baseline itself 100%."""
-    if scaling.efficiency is None:
-        return ""
-    return "100%" if scaling.is_baseline else percent(scaling.efficiency)
-
-
 def _again_cell(scaling: Scaling) -> str:
     """Between which efficiencies another run would be."""
-    found = scaling.efficiency
-    if found is None or found.again is None or scaling.is_baseline:
-        return ""
-    return f"{found.again[0]:.0%} to {found.again[1]:.0%}"
+    again = scaling.efficiency.again if scaling.efficiency is not None else None
+    return f"{again[0]:.0%} to {again[1]:.0%}" if again is not None and not scaling.is_baseline else ""
 
 
 def _status_cell(scaling: Scaling) -> str:
@@ -238,15 +232,12 @@ def _over_one(point: SettingPoint) -> Estimate | None:
     return point.scaling.speedup if base is not None and base.world_size == 1 else None
 
 
-def _is_slower(setting: ShownSetting) -> bool:
-    """Slower than one device, with the whole interval."""
+def _verdict(setting: ShownSetting) -> str:
+    """Faster or slower than one device, with the whole interval; empty where neither is shown."""
     speedup = _over_one(setting.main)
-    return speedup is not None and speedup.high < 1
-
-
-def _is_faster(setting: ShownSetting) -> bool:
-    speedup = _over_one(setting.main)
-    return speedup is not None and speedup.low > 1
+    if speedup is None or speedup.low <= 1 <= speedup.high:
+        return ""
+    return "faster" if speedup.low > 1 else "slower"
 
 
 def seen_words(settings: Sequence[Plotted]) -> str:
@@ -258,19 +249,16 @@ def seen_words(settings: Sequence[Plotted]) -> str:
     many = devices_of(mains[0].config)
     if len(settings) == 1 and speedups[0] is not None:
         return f"{many} train {speedups[0].value:.2f} times as fast as one"
-    faster = _at("faster", [words for words, each in settings if _is_faster(each)], len(settings))
-    slower = _at("slower", [words for words, each in settings if _is_slower(each)], len(settings))
-    return f"{many} are {' and '.join([*faster, *slower]) or 'not shown to be faster than one'}"
-
-
-def _at(word: str, which: Sequence[str], number: int) -> list[str]:
-    """That ``which`` of so many settings are faster, or slower, than one device; nothing of none."""
-    where = f"at {' and '.join(which)}"
-    if len(which) == number:
-        where = "at every setting shown"
-    elif len(which) > MOST_NAMED:
-        where = f"in {len(which)} of {number} settings"
-    return [f"{word} than one {where}"] if which else []
+    said = []
+    for verdict in ("faster", "slower"):
+        which = [words for words, each in settings if _verdict(each) == verdict]
+        where = f"at {' and '.join(which)}"
+        if len(which) == len(settings):
+            where = "at every setting shown"
+        elif len(which) > MOST_NAMED:
+            where = f"in {len(which)} of {len(settings)} settings"
+        said += [f"{verdict} than one {where}"] if which else []
+    return f"{many} are {' and '.join(said) or 'not shown to be faster than one'}"
 
 
 def draw_scaling(settings: Sequence[Plotted]) -> Figure | None:
@@ -288,7 +276,7 @@ def _draw_bars(settings: Sequence[Plotted], most: int) -> Figure:
 
     figure, (left, right) = make_figure(WIDTH_IN, 1.5 + 0.62 * len(settings), columns=2)
     for place, (_, each) in enumerate(settings):
-        color = SLOWER if _is_slower(each) else COLORS[0] if _is_faster(each) else UNSURE
+        color = BAR_COLORS[_verdict(each)]
         for index, point in enumerate(each.points):
             at, rate = place + 0.4 * (index - (len(each.points) - 1) / 2), _rate(point)
             _draw_bar(right, at, rate, color if index else ONE_DEVICE, 0.36)
@@ -310,7 +298,7 @@ def _draw_bars(settings: Sequence[Plotted], most: int) -> Figure:
     left.axvline(1, color="black", linewidth=0.9)
     left.set_xlabel("speed-up over one device (pale: ideal)")
     right.set_yticks([])
-    with_separators(right.xaxis)
+    right.xaxis.set_major_formatter(SEPARATED)
     right.set_xlabel("throughput (samples/s), by devices")
     write_title(figure, in_lines(seen_words(settings), 80))
     return figure
@@ -352,13 +340,13 @@ def _draw_curves(settings: Sequence[Plotted], sizes: Sequence[int]) -> Figure:
     right.plot(sizes, sizes, **dotted)
     right.annotate("ideal", (sizes[-1], sizes[-1]), xytext=(-4, 2), textcoords="offset points",
                    ha="right", va="bottom", color=GREY, fontsize=9)  # fmt: skip
-    with_separators(left.yaxis)
+    left.yaxis.set_major_formatter(SEPARATED)
     for axes, shown, highest, words in (
         (left, lines(_rate), fastest, "throughput (samples/s)"),
         (right, lines(_over_one), sizes[-1], "speed-up over one device"),
     ):
         draw_lines(axes, shown)
-        ends = shown_ends(point.estimate for line in shown for point in line.points)
+        ends = shown_ends(each for line in shown for each in line.points.values())
         axes.set_ylim(0, 1.05 * max([highest, *ends]))
         log2_axis(axes, sizes)
         axes.set_xlabel("devices")

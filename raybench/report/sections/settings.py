@@ -1,42 +1,57 @@
-"""What the settings change: each against the default, and the largest batches."""
+"""What other settings change: measured against the default, verified, predicted; the largest batches."""
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import median
 
-from raybench.analysis.labels import combination_words, devices_of
+from raybench.analysis.findings.finding import Finding
+from raybench.analysis.findings.verifications import Verification, Verified, verification_of
+from raybench.analysis.labels import combination_words, devices_of, knob_words
 from raybench.analysis.largest_batch import MEMORY_SHARE, LargestFit
 from raybench.analysis.objectives import objective_value
+from raybench.analysis.resolve import Facts
 from raybench.analysis.results import StudyResults
+from raybench.analysis.simulate.what_if import Predicted, WhatIf, study_what_if
+from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
-from raybench.report.format import duration_words, interval, mebibytes, percent
-from raybench.report.table import Column, Table, known, make_table
+from raybench.report.finding_texts import next_step
+from raybench.report.format import duration_words, figures, interval, milliseconds, percent
+from raybench.report.table import NONE, Column, Table, empty_table, known, make_table, numbers
+from raybench.spec.plural import plural
 from raybench.spec.workloads import ScriptSpec
 
 
 def settings_table(results: StudyResults) -> Table:
     """Every setting at the target against the default, the fastest first; empty where there is one."""
-    gains = results.gains
+    gains, objectives = results.gains, results.study.search.objectives
+    front = {each.record.trial_id for each in results.chosen}
+
+    def memory(record: TrialRecord) -> Estimate | None:
+        """Of the rank that takes most."""
+        shown = _shows_memory(results)
+        return objective_value(record, "peak_memory", results.scaling(record)) if shown else None
+
+    def on_front(record: TrialRecord) -> str:
+        return "yes" if record.trial_id in front else ""
 
     def verdict(record: TrialRecord) -> str:
         if record is results.default:
             return "the default"
         return known(gains.get(record.trial_id), lambda gain: str(gain.verdict))
 
-    def gained(record: TrialRecord) -> str:
-        return known(gains.get(record.trial_id), lambda gain: percent(gain.gain, sign=True))
-
-    def rate(record: TrialRecord) -> str:
-        return interval(results.scaling(record).throughput_samples_per_s)
-
     columns: list[Column[TrialRecord]] = [
         Column("setting", results.label, stays=True),
-        Column("samples/s", rate, right=True),
-        Column("gain", gained, right=True),
+        numbers("samples/s", lambda record: results.scaling(record).throughput_samples_per_s, interval),
+        numbers(
+            "gain", lambda record: gains.get(record.trial_id), lambda gain: percent(gain.gain, sign=True)
+        ),
         Column("verdict", verdict),
-        Column("efficiency", lambda record: known(results.scaling(record).efficiency, percent), right=True),
-        *_of_objectives(results),
-        Column("visits", lambda record: str(len(results.visits(record))), right=True),
+        numbers("efficiency", lambda record: results.scaling(record).efficiency, percent),
+        numbers("peak memory, MiB", memory, lambda most: figures(most.value / 2**20), ""),
+        *([Column("Pareto front", on_front, stays=True)] if len(objectives) > 1 else []),
+        numbers("visits", lambda record: len(results.visits(record))),
     ]
     has_dp = any(each.config.setting.strategy == "dp" for each in results.rivals)  # the caption says more
     rows = _fastest_first(results) if len(results.rivals) > 1 or has_dp else []
@@ -68,19 +83,6 @@ def _shows_memory(results: StudyResults) -> bool:
     return "peak_memory" in objectives or len(results.study.knobs.values("strategy")) > 1
 
 
-def _of_objectives(results: StudyResults) -> list[Column[TrialRecord]]:
-    """What a study calls best where that is not speed or efficiency alone."""
-    objectives, front = results.study.search.objectives, {each.record.trial_id for each in results.chosen}
-    columns = []
-    if _shows_memory(results):
-        columns.append(Column("peak memory, MiB", partial(_peak_memory, results), right=True))
-    if len(objectives) > 1:
-        columns.append(
-            Column("Pareto front", lambda record: "yes" if record.trial_id in front else "", stays=True)
-        )
-    return columns
-
-
 def largest_table(results: StudyResults) -> Table:
     """What ``batch_size = "max"`` stands for in each combination of the knobs that change memory."""
 
@@ -90,7 +92,7 @@ def largest_table(results: StudyResults) -> Table:
 
     columns: list[Column[LargestFit]] = [
         Column("setting", setting, stays=True),
-        Column("largest batch", lambda each: known(each.batch_size, "{:,}".format, "none"), right=True),
+        numbers("largest batch", lambda each: each.batch_size, "{:,}".format, "none"),
         Column("why no larger one", lambda each: " ".join(each.reason.split()) or "not finished"),
     ]
     counted = "of all devices" if results.study.scaling.mode == "strong" else "per device"
@@ -101,29 +103,14 @@ def largest_table(results: StudyResults) -> Table:
     return make_table("The largest batch that fits", caption, columns, results.largest)
 
 
-def _peak_memory(results: StudyResults, record: TrialRecord) -> str:
-    """Of the rank that takes most, in MiB."""
-    found = objective_value(record, "peak_memory", results.scaling(record))
-    return known(found, lambda most: mebibytes(int(most.value)), "")
-
-
 DP_PARTS = {"scatter": "scattering", "replicate": "copying", "gather": "gathering outputs"}
 
 
 def _data_parallel_words(results: StudyResults) -> str:
-    """What DataParallel does in a step, and how long that takes next to DDP; empty without it."""
-    every = _fastest_first(results)
-    dp = next((each for each in every if each.config.setting.strategy == "dp"), None)
+    """What DataParallel does in a step, and how long that takes; empty without it."""
+    dp = next((each for each in _fastest_first(results) if each.config.setting.strategy == "dp"), None)
     if dp is None:
         return ""
-
-    def is_like_dp(record: TrialRecord) -> bool:
-        setting = record.config.setting
-        as_dp = setting.model_copy(update={"strategy": "dp"}).at(dp.config.world_size)
-        same_place = record.config.environment == dp.config.environment
-        return setting.strategy == "ddp" and same_place and as_dp == dp.config.setting
-
-    ddp = next(filter(is_like_dp, every), None)
     words = [
         "DataParallel is one process for all devices: in each step it scatters the batch, copies the weights "
         "to every device, gathers the outputs on the first, and sums the gradients there."
@@ -132,8 +119,128 @@ def _data_parallel_words(results: StudyResults) -> str:
         timed = dp.steps.data_parallel_s.items()
         parts = ", ".join(f"{duration_words(seconds)} {DP_PARTS[name]}" for name, seconds in timed)
         words.append(f"In steps of their own it spent {parts}; gradients are summed in the backward pass.")
-    if ddp is not None:
-        ratio = results.scaling(dp).step_time_s.value / results.scaling(ddp).step_time_s.value
-        where = devices_of(dp.config)
-        words.append(f"On {where} its step takes {ratio:.2f} times that of DDP, which sends gradients alone.")
     return " ".join(words)
+
+
+# --- changes that a diagnosis proposes, tested by experiment
+
+
+def verification_table(results: StudyResults) -> Table:
+    """One row a change, those of the most time first; empty where none was tested."""
+
+    def source(each: Verification) -> str:
+        simulated = "what if" if each.proposal.simulated is not None else NONE
+        return ", ".join(found.name for found in each.proposal.findings) or simulated
+
+    def gained(each: Verification) -> str:
+        apart = "" if each.is_paired else ", in other processes"
+        return known(each.gain, lambda gain: percent(gain.gain, sign=True) + apart, "")
+
+    def verdict(each: Verification) -> str:
+        """With the reason, where there is no number."""
+        needs_you = each.verdict is Verified.NEEDS_YOU
+        reason = each.reason or (next_step(each.proposal.findings[0]) if needs_you else "")
+        return str(each.verdict) + (f": {' '.join(reason.split())}" if reason else "")
+
+    columns: list[Column[Verification]] = [
+        Column("finding", source),
+        Column("change", lambda each: each.label or NONE),
+        Column("gain", gained, right=True),
+        Column("verdict", verdict),
+    ]
+    caption = (
+        "Gain in samples/s over the default in the same rounds; 95% intervals for all at once. Confirmed: by "
+        f"{results.study.search.minimum_gain:.0%} at least; refuted: slower, or less than implied."
+    )
+    return make_table("Verified by experiment", caption, columns, results.verifications)
+
+
+def advice_of(finding: Finding, verified: Sequence[Verification]) -> tuple[str, str]:
+    """The finding's next step after its label; the verdict, with the measured gain, where it was tried."""
+    test = verification_of(finding, verified)
+    if test is None:
+        return "Next step", next_step(finding)
+    ratio = f", {1 + test.gain.gain.value:.2f} times as fast" if test.gain else ""
+    reason = f": {' '.join(test.reason.split())}" if test.reason else ""
+    return test.verdict.capitalize(), f"{test.label}{ratio}{reason}"
+
+
+# --- what other buckets would bring
+
+WHAT_IF_TITLE = "What if: predicted from one trial"
+RESTS_ON = (
+    "Intervals hold what was not measured: the latency where one replay alone shows it, computing at other "
+    "batches, the copies of compression, other limits of a faster link."
+)
+
+_WHAT_IF_COLUMNS: list[Column[Predicted]] = [
+    Column("what if", lambda row: row.words),
+    numbers("buckets", lambda row: row.num_buckets),
+    numbers("predicted step, ms", lambda row: row.step_time_s, milliseconds, stays=True),
+    numbers("communication not hidden, ms", lambda row: row.exposed_s * 1e3, figures),
+    numbers("samples/s", lambda row: row.throughput_samples_per_s.value, "{:,.0f}".format),
+    numbers("faster by", lambda row: row.gain, percent, stays=True),
+    numbers("measured step, ms", lambda row: row.measured_s, milliseconds),
+    numbers("error", lambda row: row.error or None, "{:+.1%}".format),
+]
+
+
+def buckets_table(results: StudyResults) -> Table:
+    """What the default's trial alone says of other buckets; empty where it says nothing for certain."""
+    chosen = study_what_if(results)
+    decided = _decided(chosen) if chosen else []
+    if chosen is None or not decided:
+        return empty_table(WHAT_IF_TITLE)
+    own = [each for each in chosen.points if _is_own(each, chosen)]
+    return what_if_table(results, replace(chosen, points=(*own, *decided)))
+
+
+def _decided(chosen: WhatIf) -> list[Predicted]:
+    """What is faster or slower with its whole interval, and a list of bucket sizes that is proposed."""
+    listed = chosen.listed.point.setting if chosen.listed and chosen.listed.is_proposed else None
+    return [each for each in chosen.points if each.gain.excludes(0) or each.setting == listed]
+
+
+def buckets_words(results: StudyResults) -> str:
+    """Whether a prediction decides anything, and a list of bucket sizes would; empty without one."""
+    chosen = study_what_if(results)
+    if chosen is None or not any(each.gain.low or each.gain.high for each in chosen.points):
+        return ""  # or all of them are the same buckets
+    words = [] if _decided(chosen) else ["The prediction cannot tell other bucket sizes from the default's."]
+    listed = chosen.listed
+    if listed is not None and not listed.is_proposed:
+        words.append("No list of bucket sizes is predicted to be certainly faster than the best single size.")
+    elif listed is not None:
+        words.append(
+            f"The list (DDP's bucket_cap_mb_list) is predicted to be {percent(listed.gain)} faster than the "
+            f"best single size, {knob_words('bucket_cap_mb', listed.single)}."
+        )
+    return " ".join(words)
+
+
+def what_if_table(results: Facts, found: WhatIf) -> Table:
+    """A row for each change, the measured step beside the predicted one where there is one."""
+    record = found.record
+    errors = [abs(each.error) for each in found.points if each.error is not None and not _is_own(each, found)]
+    own = found.step_time_s
+    beside = (
+        f" Measured, not predicted from: {plural(len(errors), 'step')}, median error {median(errors):.1%}."
+        if errors
+        else ""
+    )
+    caption = (
+        f"From trial {record.trial_id} ({results.label(record)}, {devices_of(record.config)}): "
+        f"{milliseconds(own)} ms measured, {figures(found.simulated_s * 1e3)} ms simulated; predictions are "
+        f"corrected by the difference.{beside} {RESTS_ON}"
+    )
+    return make_table(WHAT_IF_TITLE, caption, _WHAT_IF_COLUMNS, found.points)
+
+
+def point_words(row: Predicted) -> str:
+    """A prediction in a line."""
+    measured = "" if row.measured_s is None else f", measured {milliseconds(row.measured_s)} ms"
+    return f"{row.words}: {milliseconds(row.step_time_s)} ms{measured}"
+
+
+def _is_own(row: Predicted, found: WhatIf) -> bool:
+    return row.setting == found.record.config.setting and row.change.link_bits_per_s is None

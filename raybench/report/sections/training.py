@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import LEAST_VALUES, Estimate, inverse
 from raybench.analysis.stats.verdict import Verdict
 from raybench.analysis.training import Comparison, EpochMeans, TrainedGroup, TrainingResults
-from raybench.report.format import figures, interval, number_words, percent, plain_lasting, times
+from raybench.report.format import figures, interval, number_words, percent, plain_lasting, times, with_ends
 from raybench.report.plot import (
     CHARACTERS_AN_INCH,
     GREY,
@@ -24,7 +24,7 @@ from raybench.report.plot import (
     make_line,
     write_title,
 )
-from raybench.report.table import NONE, Column, Table, empty_table, known, make_table
+from raybench.report.table import NONE, Column, Table, empty_table, known, make_table, numbers
 from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
@@ -68,14 +68,6 @@ def _parity_of(comparison: Comparison, where: str, other: str) -> str:
     return f"{found}, within the noise of the test samples ({noise:.2f} points)"
 
 
-def points_words(difference: Estimate) -> str:
-    """A difference of accuracies in points, with its interval where there are seeds enough."""
-    value = f"{difference.value:+.2f}"
-    if difference.low == difference.high:
-        return value
-    return f"{value} [{difference.low:+.2f}, {difference.high:+.2f}]"
-
-
 MOST_GROUPS = 7  # columns of a table: with the metrics' names it stays narrow enough to paste
 
 
@@ -96,10 +88,16 @@ def training_table(named: Mapping[str, StudyResults]) -> Table:
     ``named``: the results side by side, by the names that their columns begin with; of one alone "".
     """
     columns = [
-        each
+        _Trained(
+            f"{name}: {named_group(group)}" if name else named_group(group),
+            group,
+            training.comparison(group),
+            training.change(group),
+            results.epoch_samples,
+        )
         for name, results in named.items()
-        if results.training is not None
-        for each in _columns(name, results.training, results.epoch_samples)
+        if (training := results.training) is not None
+        for group in _in_order(training)
     ]
     shown = columns[:MOST_GROUPS]
     pair = shown[1].over_one if len(columns) == 2 else None
@@ -119,12 +117,6 @@ def training_table(named: Mapping[str, StudyResults]) -> Table:
         (Column("metric", stays=True), *(Column(each, right=True, stays=True) for each in headings)),
         tuple((metric, *cells) for metric, cells in rows.items() if _says_something(metric, cells)),
     )
-
-
-def _columns(name: str, training: TrainingResults, epoch_samples: int | None) -> Iterator[_Trained]:
-    for group in _in_order(training):
-        heading = f"{name}: {named_group(group)}" if name else named_group(group)
-        yield _Trained(heading, group, training.comparison(group), training.change(group), epoch_samples)
 
 
 def _in_order(training: TrainingResults) -> list[TrainedGroup]:
@@ -161,10 +153,10 @@ def _points(comparison: Comparison | None) -> str:
     difference = comparison.difference_points if comparison else None
     if comparison is None or difference is None:
         return NONE
-    words = f"{points_words(difference)} points"
+    points = with_ends(difference, f"{difference.value:+.2f}", "{:+.2f}".format, is_difference=True)
     if difference.n >= LEAST_VALUES:
-        return f"{words}, {comparison.parity}"
-    return f"{words} (noise: {comparison.noise_points:.2f} points)"
+        return f"{points} points, {comparison.parity}"
+    return f"{points} points (noise: {comparison.noise_points:.2f} points)"
 
 
 _METRICS: dict[str, Callable[[_Trained], str]] = {
@@ -195,23 +187,13 @@ _OVER_ONE = ("speed-up, epoch", "speed-up, total", "accuracy over one device")
 
 def _over_one(metric: str, pair: Comparison) -> tuple[str, str]:
     """Of several devices over one: the speed-up, and by how much a metric changes."""
-    speedups = {
-        "time per epoch": pair.epoch_speedup,
-        "samples/s": pair.epoch_speedup,
-        "total time": pair.total_speedup,
-    }
-    if (speedup := speedups.get(metric)) is not None:
-        ratio = speedup if metric == "samples/s" else inverse(speedup)
-        return times(speedup), percent(ratio.plus(-1), sign=True)
-    one, many = pair.base, pair.group
-    accuracies = {
-        "training accuracy": (one.epochs[-1].train_accuracy, many.epochs[-1].train_accuracy),
-        "best test accuracy": (one.best_accuracy, many.best_accuracy),
-    }
-    before, after = accuracies.get(metric, (None, None))
-    if before is not None and after is not None:
-        return NONE, f"{100 * (after.value - before.value):+.2f} points"
-    return NONE, _points(pair) if metric == "test accuracy" else NONE
+    if metric == "test accuracy":
+        return NONE, _points(pair)
+    speedup = pair.total_speedup if metric == "total time" else pair.epoch_speedup
+    if speedup is None or metric not in ("time per epoch", "total time", "samples/s"):
+        return NONE, NONE
+    ratio = speedup if metric == "samples/s" else inverse(speedup)
+    return times(speedup), percent(ratio.plus(-1), sign=True)
 
 
 _IF_THEY_DIFFER = {
@@ -248,12 +230,12 @@ def _caption(shown: Sequence[_Trained], left_out: int) -> str:
 
 _EPOCH_COLUMNS: list[Column[tuple[str, EpochMeans]]] = [
     Column("trained on", lambda row: row[0]),
-    Column("epoch", lambda row: str(row[1].epoch), right=True),
-    Column("train loss", lambda row: known(row[1].train_loss, interval), right=True),
-    Column("train accuracy", lambda row: known(row[1].train_accuracy, _percent), right=True),
-    Column("test loss", lambda row: known(row[1].test_loss, interval), right=True),
-    Column("test accuracy", lambda row: known(row[1].test_accuracy, _percent), right=True),
-    Column("time", lambda row: known(row[1].train_s, plain_lasting), right=True),
+    numbers("epoch", lambda row: row[1].epoch),
+    numbers("train loss", lambda row: row[1].train_loss, interval),
+    numbers("train accuracy", lambda row: row[1].train_accuracy, lambda share: _percent(share)),
+    numbers("test loss", lambda row: row[1].test_loss, interval),
+    numbers("test accuracy", lambda row: row[1].test_accuracy, lambda share: _percent(share)),
+    numbers("time", lambda row: row[1].train_s, plain_lasting),
 ]
 
 
@@ -267,11 +249,8 @@ def epochs_table(results: StudyResults) -> Table:
     return make_table("Epochs", caption, _EPOCH_COLUMNS, rows)
 
 
-def _percent(estimate: Estimate) -> str:
-    value = f"{100 * estimate.value:.2f}%"
-    if estimate.low == estimate.high:
-        return value
-    return f"{value} [{100 * estimate.low:.2f}, {100 * estimate.high:.2f}]"
+def _percent(share: Estimate) -> str:
+    return with_ends(share, f"{100 * share.value:.2f}%", lambda end: f"{100 * end:.2f}")
 
 
 def _range(epochs: Iterable[int | None]) -> str:
@@ -337,7 +316,7 @@ def draw_training(results: StudyResults) -> Figure | None:
     for panel, (name, scale, shown) in zip(axes, panels, strict=True):
         draw_lines(panel, shown, scale)
         panel.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-        panel.set_xlim(0.5, max(point.x for line in shown for point in line.points) + 0.5)
+        panel.set_xlim(0.5, max(epoch for line in shown for epoch in line.points) + 0.5)
         panel.set_xlabel("epoch")
         panel.set_ylabel(name)
         if name == ACCURACY:  # the interval of a few seeds may reach beyond what an accuracy can be
@@ -345,8 +324,8 @@ def draw_training(results: StudyResults) -> Figure | None:
             panel.set_ylim(max(low, 0.0), min(high, 100.0))
             if target is not None:
                 panel.axhline(100 * target, color=GREY, linestyle=(0, (1, 2)), linewidth=1.2)
-    numbers = [point.estimate.n for line in panels[0][2] for point in line.points]
-    seeds = f"mean, 95% interval from three seeds on, n = {number_words(numbers, 'seed')}"
+    counts = [each.n for line in panels[0][2] for each in line.points.values()]
+    seeds = f"mean, 95% interval from three seeds on, n = {number_words(counts, 'seed')}"
     dotted = f", dotted: the target of {target:.1%}" if target else ""
     title = in_lines(_seen_words(training), int(CHARACTERS_AN_INCH * width))
     write_title(figure, f"{title}\n{seeds}{dotted}")

@@ -59,15 +59,6 @@ def shares_of_step(waterfall: Waterfall) -> dict[str, Estimate]:
     return {PART_WORDS[name]: part.scaled(1 / step_s) for name, part in waterfall.parts.present().items()}
 
 
-def lost_parts(waterfall: Waterfall, least: float) -> list[tuple[str, Estimate]]:
-    """Parts of what is lost whose intervals lie above 0, as shares of the step, the largest first."""
-    shares = shares_of_step(waterfall)
-    shares.pop(PART_WORDS["ideal"], None)
-    shares.pop(PART_WORDS["undivided"], None)
-    known = [(name, share) for name, share in shares.items() if share.low > 0 and share.value >= least]
-    return sorted(known, key=lambda item: -item[1].value)
-
-
 def waterfall_table(results: StudyResults) -> Table:
     """The parts of a step of the headline trial; empty on one device."""
     waterfall, title = results.waterfall, "Where the time goes"

@@ -18,7 +18,7 @@ from raybench.errors import RequestError
 from raybench.machine import environment as environments
 from raybench.records.record import TrialRecord
 from raybench.records.store import ResultsDirectory
-from raybench.report.sections.overlap import buckets_table, buckets_words
+from raybench.report.sections.settings import buckets_table, buckets_words
 from tests.support.planted import QUIET, StepCosts
 from tests.unit.analysis.simulate.planted import trial
 from tests.unit.studies import measured, study

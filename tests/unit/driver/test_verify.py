@@ -34,7 +34,7 @@ from raybench.records.store import ResultsDirectory
 from raybench.report.answer import answer
 from raybench.report.code import use_it
 from raybench.report.document import write_report
-from raybench.report.sections.verification import verification_table
+from raybench.report.sections.settings import verification_table
 from raybench.report.table import NONE
 from raybench.report.terminal import print_summary
 from raybench.spec import Setting
@@ -341,7 +341,7 @@ def test_a_confirmed_change_is_the_code_to_use(propose: Any) -> None:
     section = use_it(results)
     assert section is not None
     assert section.sentences[0].startswith("This is the code of bf16 compression (+")
-    assert "bf16_compress_hook" in section.snippets[0].text
+    assert "bf16_compress_hook" in section.loop
 
 
 def test_a_gain_that_is_far_less_than_was_promised_is_one(propose: Any) -> None:

@@ -23,11 +23,11 @@ from raybench.report.code import (
     ARGUMENTS,
     FRAMEWORKS,
     arguments_table,
-    loop_snippet,
+    plain_loop,
     set_knobs,
     start_words,
     use_it,
-    variables_snippet,
+    variables_of,
 )
 from raybench.report.document import write_report
 from raybench.report.table import NONE
@@ -83,7 +83,7 @@ def recommended(setting: Setting, device: str, world_size: int = 2, nodes: int =
 
 
 def text(setting: Setting, device: str = "cuda", **more: int) -> str:
-    return loop_snippet(recommended(setting, device, **more)).text
+    return plain_loop(recommended(setting, device, **more))
 
 
 def arguments(setting: Setting, device: str = "cuda", **more: int) -> dict[str, tuple[str, ...]]:
@@ -219,7 +219,7 @@ def test_processes_are_started_with_the_variables_of_the_study() -> None:
     assert start_words(use).startswith("torchrun --nnodes=2 --nproc-per-node=2 ")
     assert start_words(recommended(BASE, "cpu", world_size=1)) == "python"
     config = use.config.model_copy(update={"environment": {"OMP_PROC_BIND": "a b"}})
-    lines = variables_snippet(dataclasses.replace(use, config=config)).text.splitlines()
+    lines = variables_of(dataclasses.replace(use, config=config)).splitlines()
     assert lines[:2] == ["export OMP_PROC_BIND='a b'", "export OMP_NUM_THREADS=1"]
     assert [line.split("=")[0] for line in lines[2:-1]] == [f"export {name}" for name in KEPT_BY_MALLOC]
 
@@ -230,7 +230,7 @@ def test_memory_that_a_step_frees_is_kept_as_the_workers_kept_it() -> None:
     for device, changed, is_said in (("cpu", {}, True), ("cuda", {}, False), ("cpu", own, False)):
         use = recommended(BASE, device, world_size=2)
         config = use.config.model_copy(update=changed)
-        said = variables_snippet(dataclasses.replace(use, config=config)).text
+        said = variables_of(dataclasses.replace(use, config=config))
         assert ("export MALLOC_TOP_PAD_=67108864" in said) is is_said
 
 
@@ -246,7 +246,7 @@ def test_the_section_says_whose_code_it_is_and_what_else_changes() -> None:
     assert section is not None
     assert section.sentences[0].startswith("This is the code of batch 256 (+")
     assert "A step takes 512 samples in place of 128" in section.sentences[1]
-    assert [each.title for each in section.snippets][-1] == "Environment variables"
+    assert section.variables.endswith("torchrun --nproc-per-node=2 train.py")
     assert use_it(analyse(SPEC, [])) is None
 
 

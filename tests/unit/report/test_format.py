@@ -12,7 +12,6 @@ from raybench.report.format import (
     exact_clock,
     figures,
     interval,
-    mebibytes,
     milliseconds,
     percent,
     plain_lasting,
@@ -41,7 +40,6 @@ def test_numbers_in_words() -> None:
     ]
     assert [duration_words(each) for each in (1.25, 0.0123, 0.00045)] == ["1.25 s", "12.3 ms", "450 µs"]
     assert milliseconds(Estimate(0.012345, 0.0121, 0.0126, 9)) == "12.3 [12.1, 12.6]"
-    assert [mebibytes(each) for each in (None, 3 << 30)] == ["", "3,072"]
 
 
 def test_a_serial_fraction_is_a_share_or_said_to_be_none() -> None:

@@ -9,7 +9,7 @@ import pytest
 from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import Estimate
-from raybench.report.plot import Line, Point, draw_lines, legend_below, make_figure, to_png, write_title
+from raybench.report.plot import Line, draw_lines, legend_below, make_figure, to_png, write_title
 from raybench.report.sections.scaling import draw_scaling, plotted_settings
 from raybench.report.sections.waterfall import draw_waterfall
 from raybench.spec import Setting
@@ -71,9 +71,7 @@ def test_a_name_with_dollars_is_no_formula_and_powers_stay() -> None:
 
 
 def lines_of(*estimates: Estimate) -> list[Line]:
-    return [
-        Line(f"curve {index}", (Point(1.0, each), Point(2.0, each))) for index, each in enumerate(estimates)
-    ]
+    return [Line(f"curve {index}", {1.0: each, 2.0: each}) for index, each in enumerate(estimates)]
 
 
 def test_curves_that_coincide_are_told_apart() -> None:

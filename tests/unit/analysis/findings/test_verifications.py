@@ -11,7 +11,7 @@ from raybench.analysis import analyse
 from raybench.analysis.findings.finding import Finding, FindingName, Severity
 from raybench.analysis.findings.verifications import Verification, Verified, proposals, verifications
 from raybench.analysis.resolve import resolve
-from raybench.report.sections.verification import verification_table
+from raybench.report.sections.settings import verification_table
 from raybench.spec import Setting
 from raybench.spec.knobs import KnobValue
 from tests.support.planted import QUIET, FakeRunner, StepCosts, run_all

@@ -23,7 +23,6 @@ def test_where_dataparallel_was_measured_the_report_says_what_it_does_in_a_step(
     assert "DataParallel" not in settings_table(analyse(strategies, records)).caption
     caption = settings_table(analyse(strategies, [*records, strategy_record("dp", 2)])).caption
     assert "gathers the outputs on the first, and sums the gradients there" in caption
-    assert "On 2 devices its step takes 1.00 times that of DDP, which sends gradients alone." in caption
     timed = {"scatter": 0.0012, "replicate": 0.0034, "gather": 0.0005}
     dp = strategy_record("dp", 2)
     assert dp.steps is not None
