@@ -210,10 +210,8 @@ class Session:
             longest_s = self.ledger.study.measure.max_seconds
             self.budget.took(request, outcome.wall_time_s, record.steps, longest_s, record.group)
         self.watcher.trial_done(record, scaling(record, self.ledger.records()) if record.steps else None)
-        if self._default_fails:
-            plan = self.ledger.plan
-            crash = self.ledger.record_of(plan.curve(plan.default())[0])
-            self.note(NoteKind.ALL_FAIL, reason=crash.reason if crash else "")
+        if (crash := self._default_crash()) is not None:
+            self.note(NoteKind.ALL_FAIL, reason=crash.reason or "")
             raise AllFailError
         return record
 
@@ -227,15 +225,14 @@ class Session:
         self.watcher.trial_done(shown, None)
         return shown
 
-    @property
-    def _default_fails(self) -> bool:
-        """Whether the default has crashed wherever it was tried, and nothing has completed."""
+    def _default_crash(self) -> TrialRecord | None:
+        """The default's first, where it has crashed wherever it was tried and nothing has completed."""
         if any(each.state == "complete" for each in self.ledger.records()):
-            return False
-        curve = self.ledger.plan.curve(self.ledger.plan.default())
-        ended = [self.ledger.record_of(request) for request in curve if not self.ledger.is_open(request)]
-        crashed = [record for record in ended if record is not None and record.state == "crashed"]
-        return len(crashed) == len(curve)
+            return None
+        plan = self.ledger.plan
+        curve = {request.trial_id for request in plan.curve(plan.default())}
+        crashed = [each for each in self.ledger.known() if each.trial_id in curve and each.state == "crashed"]
+        return crashed[0] if len(crashed) == len(curve) else None
 
     @contextmanager
     def leaving_out_what_has_no_room(self) -> Iterator[None]:

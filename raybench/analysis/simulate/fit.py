@@ -298,31 +298,22 @@ class Fitted:
         # more devices are neither faster than one nor more efficient, but for noise
         alone = self._estimates(log_one, self._variance(by_one) + repeat)
         most = math.exp(t_quantile(DEGREES) * math.sqrt(repeat))
-        return [
-            self._answer(
-                question,
-                replace(step, low=max(step.low, min(one.low, step.value))),
-                replace(efficiency, high=min(efficiency.high, most)),
-            )
-            for question, step, efficiency, one in zip(questions, steps, efficiencies, alone, strict=True)
-        ]
+        found = list[Expected]()
+        for question, step, efficiency, one in zip(questions, steps, efficiencies, alone, strict=True):
+            naive_s, refused = naive_step_time_s(self.points, question), self._refusal(question.shape)
+            answer = Expected(question, naive_step_time_s=naive_s, refused=refused)
+            if not refused:
+                step = replace(step, low=max(step.low, min(one.low, step.value)))
+                efficiency = replace(efficiency, high=min(efficiency.high, most))
+                answer = replace(answer, step_time_s=step, efficiency=efficiency)
+            found.append(answer)
+        return found
 
     def _estimates(self, logs: Floats, variances: Floats) -> list[Estimate]:
         halves = t_quantile(DEGREES) * np.sqrt(variances)
         return [
             of_log(float(log), float(half), len(self.points)) for log, half in zip(logs, halves, strict=True)
         ]
-
-    def _answer(self, question: Question, step: Estimate, efficiency: Estimate) -> Expected:
-        naive_s = naive_step_time_s(self.points, question)
-        refused = self._refusal(question.shape)
-        return Expected(
-            question,
-            None if refused else step,
-            None if refused else efficiency,
-            naive_step_time_s=naive_s,
-            refused=refused,
-        )
 
     def _refusal(self, shape: Shape) -> Refusal | None:
         if len(self.world_sizes) < FEWEST_SIZES:

@@ -327,7 +327,11 @@ class _Trial:
         pass by the largest size.
         """
         own = self.record.config.setting
-        if own.find_unused_parameters or own.static_graph or own.compile or not self._as_of_ddp:
+        assert self.record.steps is not None
+        buckets = assign(self.bare.parameter_bytes, own.bucket_cap_mb)
+        sizes = tuple(sum(self.bare.parameter_bytes[index] for index in each) for each in buckets)
+        is_in_order = sizes == self.record.steps.bucket_bytes
+        if own.find_unused_parameters or own.static_graph or own.compile or not is_in_order:
             return None
         single, found = best_caps(self.models[0])
         cap = self._tested() or found
@@ -348,14 +352,6 @@ class _Trial:
             ),
             None,
         )
-
-    @property
-    def _as_of_ddp(self) -> bool:
-        """Whether DDP's own buckets are those of the order in which gradients are ready."""
-        assert self.record.steps is not None
-        buckets = assign(self.bare.parameter_bytes, self.record.config.setting.bucket_cap_mb)
-        sizes = tuple(sum(self.bare.parameter_bytes[index] for index in each) for each in buckets)
-        return sizes == self.record.steps.bucket_bytes
 
     def _check(self, setting: Setting) -> None:
         config, own, passes = self.record.config, self.record.config.setting, setting.gradient_accumulation
