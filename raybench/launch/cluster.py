@@ -318,6 +318,7 @@ class Cluster:
                 f"--address: a Ray cluster that can be joined from here: {words} (received {self._address!r})"
             ) from error
         signals.take_back()
+        self._alive_watch = RayAlive()
         if self.is_local:
             self._alive_watch.watch_children()
         else:
@@ -376,7 +377,10 @@ class Cluster:
             return
         end_callers()  # their next call would end this process
         started = [child for child in psutil.Process().children() if child.pid not in self._not_rays]
-        children = [*started, *(below for child in started for below in _below(child))]
+        children = list(started)
+        for child in started:
+            with suppress(psutil.NoSuchProcess):
+                children += child.children(recursive=True)
         for child in children:
             with suppress(psutil.NoSuchProcess):
                 child.kill()
@@ -427,13 +431,6 @@ def _answer_of(ask: Callable[[], list[Node]]) -> list[Node]:
     answer = in_thread("raybench-gcs", ask)
     await_end(answer)
     return answer.result()
-
-
-def _below(process: psutil.Process) -> list[psutil.Process]:
-    try:
-        return process.children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
 
 
 def _as_workers_find_it(node: Environment, driver: Environment) -> Environment:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -69,7 +70,7 @@ SILENT_S = 20.0  # a shorter break of the link to the head ends nothing; after 6
 
 
 class RayAlive:
-    """Threads that wait, from their start to ``stop``; a death ends the run as a signal does, once."""
+    """Threads that wait, of one cluster, until ``stop``; a death ends the run as a signal does, once."""
 
     def __init__(self) -> None:
         self._over = threading.Event()  # a death was told, or what comes now is no death
@@ -77,43 +78,40 @@ class RayAlive:
 
     def watch_children(self) -> None:
         """Of the cluster that this process has just started."""
-        self._over = threading.Event()
         for child in psutil.Process().children():
-            if (name := _name(child)) in NEEDED:
-                in_thread("raybench-ray-alive", partial(self._await_death, name, child.pid, self._over))
+            with suppress(psutil.NoSuchProcess):
+                if (name := child.name()) in NEEDED:
+                    in_thread("raybench-ray-alive", partial(self._await_death, name, child.pid))
 
     def watch_head(self, address: str) -> None:
         """``address``: HOST:PORT of the GCS of the cluster that was joined."""
-        self._over = threading.Event()
-        in_thread("raybench-ray-alive", partial(self._await_silence, address, self._over))
+        in_thread("raybench-ray-alive", partial(self._await_silence, address))
 
     def stop(self) -> None:
         """Before the cluster is ended. May be called twice."""
         with self._telling:
             self._over.set()
 
-    def _await_death(self, name: str, pid: int, over: threading.Event) -> None:
-        try:
+    def _await_death(self, name: str, pid: int) -> None:
+        with suppress(ChildProcessError):  # Ray has asked already
             # it stays a zombie, for Ray to ask how it ended
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-        except ChildProcessError:  # Ray has asked already
-            pass
-        self._tell(f"Ray's {name} died", over)
+        self._tell(f"Ray's {name} died")
 
-    def _await_silence(self, address: str, over: threading.Event) -> None:
+    def _await_silence(self, address: str) -> None:
         host, _, port = address.rpartition(":")
         answered = time.monotonic()
-        while not over.wait(LOOK_AT_HEAD_S):
+        while not self._over.wait(LOOK_AT_HEAD_S):
             if _answers(host.strip("[]"), int(port)):
                 answered = time.monotonic()
             since_s = time.monotonic() - answered
             if since_s >= SILENT_S:
-                self._tell(f"the head of the cluster, {address}, has not answered for {since_s:.0f} s", over)
+                self._tell(f"the head of the cluster, {address}, has not answered for {since_s:.0f} s")
 
-    def _tell(self, reason: str, over: threading.Event) -> None:
+    def _tell(self, reason: str) -> None:
         with self._telling:
-            if not over.is_set():
-                over.set()
+            if not self._over.is_set():
+                self._over.set()
                 signals.ask(RayDiedError(reason))
                 end_callers()
 
@@ -136,10 +134,3 @@ def _answers(host: str, port: int) -> bool:
             return True
     except OSError:
         return False
-
-
-def _name(process: psutil.Process) -> str:
-    try:
-        return process.name()
-    except psutil.NoSuchProcess:
-        return ""

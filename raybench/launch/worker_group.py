@@ -62,9 +62,7 @@ def ran_out_of_memory(error: BaseException) -> bool:
 
 def _says_so(text: str) -> bool:
     """Whether the message at the end of an error's text says that memory ran out."""
-    lines = [line.strip() for line in text.splitlines()]
-    errors = [place for place, line in enumerate(lines) if _ERROR_LINE.match(line)]
-    message = lines[errors[-1] :] if errors else lines[:1]
+    message = _message(text) or [""]
     return message[0].split(":")[0].endswith("MemoryError") or says_out_of_memory("\n".join(message))
 
 
@@ -87,11 +85,17 @@ def _line(error: BaseException) -> str:
     died = _EXIT_DETAIL.search(text)
     if died:
         return f"its process died ({died[1]})"
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    telling = [line for line in lines if _ERROR_LINE.match(line)]
-    name = type(error).__name__
-    line = telling[-1] if telling else f"{name}: {lines[0]}" if lines else name
+    name, line = type(error).__name__, next(iter(_message(text)), "")
+    if not _ERROR_LINE.match(line):
+        line = f"{name}: {line}" if line else name
     return line[:LONGEST_REASON]
+
+
+def _message(text: str) -> list[str]:
+    """The lines of an error's text from the last that names an error; the first where none does."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [place for place, line in enumerate(lines) if _ERROR_LINE.match(line)]
+    return lines[errors[-1] :] if errors else lines[:1]
 
 
 NODE_LABEL = "ray.io/node-id"  # which Ray gives every node
