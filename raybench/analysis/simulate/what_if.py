@@ -12,9 +12,10 @@ from scipy.optimize import nnls
 from raybench.analysis import choice
 from raybench.analysis.collectives import Link, LinkKey
 from raybench.analysis.labels import setting_words
+from raybench.analysis.reference import bucket_sizes
 from raybench.analysis.resolve import Facts
 from raybench.analysis.scaling import Measured
-from raybench.analysis.simulate.network import KnownWire, link_s_per_byte, wire_of
+from raybench.analysis.simulate.network import link_s_per_byte, wire_of
 from raybench.analysis.simulate.timeline import (
     MOST_SLOWDOWN,
     WAYS,
@@ -247,7 +248,6 @@ class _Trial:
     timeline: GradientTimeline
     step_s: Estimate
     bare: StepModel  # as simulated
-    known: KnownWire
     models: tuple[StepModel, ...]  # the first is reported, the others are alternatives
     drifted: tuple[StepModel, ...]  # the first, as computing may be in another trial
 
@@ -277,7 +277,7 @@ class _Trial:
         models = [way(bare, cap, step_s.value) for way in WAYS]
         models += [WAYS[0](model, cap, step_s.value) for model in bent]
         drifted = [replace(models[0], compute=alone.compute.scaled(each)) for each in factors(alone.drift)]
-        return cls(record, others, fit, timeline, step_s, bare, known, tuple(models), tuple(drifted))
+        return cls(record, others, fit, timeline, step_s, bare, tuple(models), tuple(drifted))
 
     def predict(self, change: Change) -> Predicted:
         config, first, is_own_link = self.record.config, self.models[0], change.link_bits_per_s is None
@@ -290,7 +290,10 @@ class _Trial:
         rates = Rates(passes[0], links[0], casts[0])
         best_s = first_s = self._step_s(first, setting, rates)
         of_model, missed = 0.0, 0.0
-        if is_own_link and changes <= {"bucket_cap_mb"} and self._same_buckets(setting):
+        buckets, own_buckets = (
+            assign(self.bare.parameter_bytes, each.bucket_cap_mb) for each in (setting, config.setting)
+        )
+        if is_own_link and changes <= {"bucket_cap_mb"} and buckets == own_buckets:
             # nothing changes but a cap that no bucket reaches: what was measured is no guess
             best_s = self.step_s.value
         else:
@@ -312,7 +315,7 @@ class _Trial:
             change=change,
             words=change.words(config.setting),
             setting=setting,
-            num_buckets=len(assign(self.bare.parameter_bytes, setting.bucket_cap_mb)),
+            num_buckets=len(buckets),
             step_time_s=step_s,
             exposed_s=max(best_s - self._changed(first, setting, rates).compute.step_s, 0.0),
             throughput_samples_per_s=inverse(step_s).scaled(samples),
@@ -328,8 +331,7 @@ class _Trial:
         """
         own = self.record.config.setting
         assert self.record.steps is not None
-        buckets = assign(self.bare.parameter_bytes, own.bucket_cap_mb)
-        sizes = tuple(sum(self.bare.parameter_bytes[index] for index in each) for each in buckets)
+        sizes = bucket_sizes(self.bare.parameter_bytes, own.bucket_cap_mb)
         is_in_order = sizes == self.record.steps.bucket_bytes
         if own.find_unused_parameters or own.static_graph or own.compile or not is_in_order:
             return None
@@ -363,10 +365,6 @@ class _Trial:
             f"batch_size: under strong scaling a multiple of {config.world_size} devices{times} "
             f"(received {setting.batch_size})"
         )
-
-    def _same_buckets(self, setting: Setting) -> bool:
-        caps = setting.bucket_cap_mb, self.record.config.setting.bucket_cap_mb
-        return len({assign(self.bare.parameter_bytes, cap) for cap in caps}) == 1
 
     def _step_s(self, model: StepModel, setting: Setting, rates: Rates) -> float:
         return self._changed(model, setting, rates).step_s(setting.bucket_cap_mb)
@@ -404,7 +402,7 @@ class _Trial:
         """
         if change.link_bits_per_s is None:
             return [None]
-        own, n = self.known.wire.s_per_byte, self.record.config.world_size
+        own, n = self.bare.wire.s_per_byte, self.record.config.world_size
         s_per_byte = link_s_per_byte(change.link_bits_per_s, n)
         bent = [s_per_byte * each for each in factors(LINK_WITHIN)]
         return [s_per_byte, *bent, *([own] if s_per_byte < own else [])]
