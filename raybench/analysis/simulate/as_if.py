@@ -257,15 +257,10 @@ class _Seen:
     def _question(self, asked: AsIf) -> Question:
         """The headline's step on more devices, with as many samples for each of a batch as it has here."""
         nodes = asked.nodes or -(-asked.world_size // self.per_node)
-        found = self._step_on(Shape.even(asked.world_size, nodes))
-        return replace(
-            found, counted=self._samples / self._step_on(Shape((self._config.world_size,))).samples
-        )
-
-    def _step_on(self, shape: Shape) -> Question:
         setting = self._config.setting
-        passes = setting.gradient_accumulation
-        return Question.of(shape, setting.batch_size, self._mode, passes)
+        step = setting.batch_size, self._mode, setting.gradient_accumulation
+        counted = self._samples / Question.of(Shape((self._config.world_size,)), *step).samples
+        return Question.of(Shape.even(asked.world_size, nodes), *step, counted)
 
     def requirement(self, world_size: int, waits: tuple[float, float]) -> Requirement:
         """What so many devices need that wait so long for the slowest, at least and at most."""

@@ -121,7 +121,7 @@ def link_s_per_byte(bits_per_s: float, world_size: int) -> float:
 def replay_s(bucket_bytes: Sequence[float], wire: Wire) -> float:
     """All messages, given away at once, with nothing computed meanwhile, in s."""
     nothing = Compute(0.0, (0.0,) * len(bucket_bytes), 0.0, 0.0)
-    return simulate(nothing, [(index,) for index in range(len(bucket_bytes))], bucket_bytes, wire).step_s
+    return simulate(nothing, [(index,) for index in range(len(bucket_bytes))], bucket_bytes, wire)
 
 
 def wire_of(

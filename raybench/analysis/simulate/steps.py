@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -66,29 +66,23 @@ class Question:
     counted: float = 1.0  # samples that the workload counts for each of a batch
 
     @classmethod
-    def of(cls, shape: Shape, batch_size: int, scaling: ScalingMode, passes: int) -> Question:
+    def of(
+        cls, shape: Shape, batch_size: int, scaling: ScalingMode, passes: int, counted: float = 1.0
+    ) -> Question:
         """``batch_size`` as it is asked for: per device under weak scaling, of all devices under strong.
 
         Where a global batch cannot be divided evenly a device's is the largest share.
         """
         if scaling == "weak":
-            return cls(shape, batch_size, None, passes)
-        return cls(shape, math.ceil(batch_size / (shape.world_size * passes)), batch_size, passes)
-
-    @property
-    def asked_batch(self) -> int:
-        """The batch as it is asked for."""
-        return self.global_batch_size or self.batch_size
-
-    @property
-    def batch_of_all(self) -> int:
-        """Of all devices in one step."""
-        return self.global_batch_size or self.batch_size * self.passes * self.shape.world_size
+            return cls(shape, batch_size, None, passes, counted)
+        of_device = math.ceil(batch_size / (shape.world_size * passes))
+        return cls(shape, of_device, batch_size, passes, counted)
 
     @property
     def samples(self) -> float:
         """Of all devices in one step, as the workload counts them."""
-        return self.counted * self.batch_of_all
+        each = self.batch_size * self.passes * self.shape.world_size
+        return self.counted * (self.global_batch_size or each)
 
 
 @dataclass(frozen=True)
@@ -111,7 +105,7 @@ class Step:
     @property
     def batch_size(self) -> int:
         """As it is asked for."""
-        return self.question.asked_batch
+        return self.question.global_batch_size or self.question.batch_size
 
     @property
     def total_step_s(self) -> Estimate | None:
@@ -187,7 +181,7 @@ class MeasuredGroup:
 
     def question(self, shape: Shape, batch_size: int, scaling: ScalingMode) -> Question:
         """A batch, as it is asked for, on ``shape``."""
-        return replace(Question.of(shape, batch_size, scaling, self.passes), counted=self.counted)
+        return Question.of(shape, batch_size, scaling, self.passes, self.counted)
 
     @property
     def world_sizes(self) -> tuple[int, ...]:

@@ -28,7 +28,6 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from raybench.analysis.stats.rounds import level, mean_rank_s, series, slowest_step_s
 from raybench.records.record import TrialRecord
@@ -106,17 +105,10 @@ class Wire:
         return replace(self, latency_s=self.latency_s * factor, s_per_byte=self.s_per_byte * factor)
 
 
-class Schedule(NamedTuple):
-    """A step with transfers, in s."""
-
-    step_s: float
-    ends_s: tuple[float, ...]  # of each message, since the last backward pass began
-
-
 def simulate(
     compute: Compute, buckets: Sequence[Sequence[int]], bucket_bytes: Sequence[float], wire: Wire
-) -> Schedule:
-    """The step whose ``buckets`` (indices of ``compute.ready_s``) carry ``bucket_bytes``.
+) -> float:
+    """The step in s whose ``buckets`` (indices of ``compute.ready_s``) carry ``bucket_bytes``.
 
     A fluid simulation: between two events every message and the computing go on at a constant speed.
     """
@@ -161,7 +153,7 @@ def simulate(
     end_s, total = backward_end_s, sum(bucket_bytes)
     for sent_s, amount in zip(ends_s, bucket_bytes, strict=True):
         end_s = max(end_s, sent_s) + (compute.tail_s * amount / total if total else 0.0)
-    return Schedule(compute.before_s + end_s + compute.after_s, tuple(ends_s))
+    return compute.before_s + end_s + compute.after_s
 
 
 MOST_SLOWDOWN = 0.9
@@ -183,7 +175,7 @@ class StepModel:
         """The step with buckets of ``cap`` MiB, as simulated."""
         buckets = assign(self.parameter_bytes, cap)
         sizes = [self.bytes_share * sum(self.parameter_bytes[index] for index in each) for each in buckets]
-        return simulate(self.compute, buckets, sizes, self.wire).step_s
+        return simulate(self.compute, buckets, sizes, self.wire)
 
     def step_s(self, cap: BucketCap) -> float:
         """The same with what the simulation misses; never less than the step without transfers."""

@@ -179,17 +179,6 @@ class WhatIf:
     points: tuple[Predicted, ...]
     listed: ListedSizes | None = None  # one of ``points`` where it is proposed; None: not looked for
 
-    @property
-    def first(self) -> Predicted:
-        """The fastest as predicted, however unsure."""
-        return min(self.points, key=lambda each: each.step_time_s.value)
-
-    @property
-    def best(self) -> Predicted:
-        """The same; the trial's own setting, which must be asked for, where none is surely faster."""
-        own = next(each for each in self.points if each.setting == self.record.config.setting)
-        return self.first if self.first.gain.low > 0 else own
-
 
 def what_if(
     record: TrialRecord,
