@@ -85,8 +85,8 @@ def resources_there(
 ) -> Resources:
     """What the cluster has for ``asked``, whose kind of device is known, once it has the places it names."""
     needs = needs_of(asked.resources)
-    if asked.resources.oversubscribe:
-        cluster.refuse_oversubscribing()
+    if asked.resources.oversubscribe and not cluster.is_local:  # a joined one has the cores that it has
+        raise RequestError("--oversubscribe: of a local cluster only (received it with --address)")
     cluster.await_places(places_named(asked), needs, asked.resources.wait_seconds, tell)
     resources = cluster.resources(needs)
     if cluster.is_local:

@@ -334,11 +334,6 @@ class Cluster:
             os.environ[name] = OF_A_LOCAL_CLUSTER[name]
         self._set += missing
 
-    def refuse_oversubscribing(self) -> None:
-        """Raise ``RequestError`` on a cluster that was joined: it has the cores that it has."""
-        if not self.is_local:
-            raise RequestError("--oversubscribe: of a local cluster only (received it with --address)")
-
     def refuse_unplaceable(self, world_size: int, needs: WorkerNeeds) -> None:
         """Raise ``NoRoomError`` where the workers cannot stand: Ray would try for ever."""
         nodes = self._alive()
