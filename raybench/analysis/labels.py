@@ -27,7 +27,8 @@ def label(study: Study, config: Configuration, ignore: Collection[str] = ()) -> 
     variables = {
         name: value for name, value in _explored_variables(study, config).items() if name not in ignore
     }
-    place = [] if "placement" in ignore else _placement(study, config)
+    several = len(study.scaling.placement) > 1 and config.world_size > 1 and "placement" not in ignore
+    place = [placement_words(config.placement)] if several else []
     return setting_words(config.setting, knobs, variables, place)
 
 
@@ -38,12 +39,6 @@ def short_labels(study: Study, configs: Sequence[Configuration]) -> list[str]:
     same = {name for name in names if len({each.get(name) for each in values}) < 2}
     differ = same != names or len(study.scaling.placement) > 1
     return [label(study, config, same if differ else ()) for config in configs]
-
-
-def _placement(study: Study, config: Configuration) -> list[str]:
-    """Where a study compares several places for more than one device."""
-    several = len(study.scaling.placement) > 1 and config.world_size > 1
-    return [placement_words(config.placement)] if several else []
 
 
 def difference_words(study: Study, config: Configuration) -> str:
@@ -111,7 +106,8 @@ def knob_words(name: str, value: KnobValue) -> str:
     if name == "batch_size":
         return f"batch {value:,}"
     if name == "bucket_cap_mb":
-        return "default buckets" if value == "default" else f"{bucket_words(value)} MiB buckets"
+        size = f"{value:g}" if isinstance(value, float) else value  # several are "1/5/25"
+        return "default buckets" if value == "default" else f"{size} MiB buckets"
     if name == "precision" and value == "default":
         return "torch's own precision"
     if name in ("precision", "strategy"):
@@ -123,11 +119,6 @@ def knob_words(name: str, value: KnobValue) -> str:
     if isinstance(value, bool):
         return name if value else f"no {name}"
     return f"{name} {value}"
-
-
-def bucket_words(cap: KnobValue) -> str:
-    """A bucket size or several without a unit: "25", "1/5/25", "default"."""
-    return f"{cap:g}" if isinstance(cap, float) else str(cap)
 
 
 def changes_words(changes: Mapping[str, KnobValue]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -240,7 +240,9 @@ class Measured:
             for one, other in pairs
             if one.steps and other.steps
         ]
-        asked = [_difference({self.unit(other): 1.0}, {self.unit(one): 1.0}) for one, other in pairs]
+        units = ((self.unit(one), self.unit(other)) for one, other in pairs)
+        # bucket sizes with equal buckets are one unit
+        asked: list[Weights] = [{} if mine == other else {other: 1.0, mine: -1.0} for mine, other in units]
         found = self.pool.simultaneous(asked) if asked else []
         return [each.ratio(factor, half) for (each, half), factor in zip(found, factors, strict=True)]
 
@@ -261,13 +263,6 @@ class Measured:
 
 def _exactly_one(like: Estimate) -> Estimate:
     return Estimate(1.0, 1.0, 1.0, like.n, like.starts, like.visits)
-
-
-def _difference(one: Mapping[Unit, float], other: Mapping[Unit, float]) -> dict[Unit, float]:
-    found = dict(one)
-    for unit, weight in other.items():
-        found[unit] = found.get(unit, 0.0) - weight
-    return found
 
 
 def scaling(record: TrialRecord, others: Iterable[TrialRecord] = ()) -> Scaling:

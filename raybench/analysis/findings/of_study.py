@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 from raybench.analysis.findings.finding import Finding, FindingName, Reason, Severity
 from raybench.analysis.labels import trial_words
@@ -54,13 +54,8 @@ def alike(failed: Iterable[TrialRecord]) -> list[list[TrialRecord]]:
     return list(groups.values())
 
 
-# each way to end without figures
-FAILED: Mapping[State, Reason] = {
-    "crashed": Reason.CRASHED,
-    "timeout": Reason.TIMEOUT,
-    "oom": Reason.OOM,
-    "invalid": Reason.INVALID,
-}
+# each way to end without figures, named as its reason
+FAILED: tuple[State, ...] = ("crashed", "timeout", "oom", "invalid")
 
 
 def failed(results: Facts, goes_on: str = "") -> list[Finding]:
@@ -85,7 +80,7 @@ def _failed(results: Facts, goes_on: str, state: State, group: Sequence[TrialRec
         severity if results.complete else Severity.PROBLEM,
         first.trial_id,
         {"num_trials": float(len(group))},
-        reason=FAILED[state],
+        reason=Reason(state),
         named=named,
         command="" if state == "invalid" else command_to_go_on(results, goes_on, state),
         frame=first.frame,

@@ -64,7 +64,7 @@ def test_every_state_is_a_finding_and_a_problem_where_nothing_else_is_there(stat
     record = failed(request(64), state, "planted")
     (alone,) = failures(record)
     (beside,) = failures(*COMPLETE, record)
-    assert (alone.reason, alone.severity) == (FAILED[state], Severity.PROBLEM)
+    assert (alone.reason, alone.severity) == (Reason(state), Severity.PROBLEM)
     assert beside.severity == (Severity.NOTE if state == "oom" else Severity.WARNING)
     assert evidence(alone).startswith("2 devices, batch 64 ")
     assert evidence(alone).endswith(": planted")
