@@ -113,11 +113,10 @@ def _refuse_too_little(study: Study, resources: Resources) -> None:
 def _refuse_too_large(plan: Plan) -> None:
     """Counted before anything is made of it: a plan and a report hold its trials in memory."""
     study, knobs, variables = plan.study, plan.study.knobs, plan.study.environment
-    of_memory = knobs.num_combinations(Setting.MEMORY_KNOBS) if knobs.has_max else 0
-    if of_memory > MOST_MEMORY_COMBINATIONS:
+    if knobs.has_max and (number := knobs.num_combinations(Setting.MEMORY_KNOBS)) > MOST_MEMORY_COMBINATIONS:
         raise RequestError(
             f'knobs.batch_size: "max" for at most {MOST_MEMORY_COMBINATIONS:,} combinations of the knobs '
-            f"that change memory (received {of_memory:,})"
+            f"that change memory (received {number:,})"
         )
     if study.search.method == "optuna" and study.search.trials > MOST_TRIALS:
         raise RequestError(f"search.trials: at most {MOST_TRIALS:,} (received {study.search.trials:,})")

@@ -175,14 +175,13 @@ class Plan:
             for value in values[1:]:
                 yield Suggestion(default.setting, {**default.environment, name: value})
         varied = len(knobs.explored()) + sum(len(values) > 1 for values in variables.values())
-        together = self.all_changes()
-        if together is not None and varied > 1:
+        if varied > 1 and (together := self.all_changes()) is not None:
             yield together
 
     def all_changes(self) -> Suggestion | None:
         """The last value of every list; None where no batch fits."""
-        default = self.default().setting
-        together = self.study.knobs.all_together(default, self.largest, whole_steps=self._whole_steps)
+        knobs, default = self.study.knobs, self.default().setting
+        together = knobs.all_together(default, self.largest, whole_steps=self._whole_steps)
         variables = {name: values[-1] for name, values in self.study.environment.items()}
         return None if together is None else Suggestion(together, variables)
 
