@@ -1,8 +1,8 @@
 """A few steps in detail when the rounds are done: phases, gradients, DataParallel's parts, traces.
 
-Marks inside a step cost time on GPUs and on CPUs, so phases have blocks of their own. torch.profiler slows
-what it watches, so nothing of a trace is timed: it shows the order of things and what runs at once. Its
-ranges are the phases of a step, as raybench names them.
+Marks inside a step cost time on GPUs and on CPUs, so phases and gradients have steps of their own.
+torch.profiler slows what it watches, so nothing of a trace is timed: it shows the order of things and what
+runs at once. Its ranges are the phases of a step, as raybench names them.
 """
 
 from __future__ import annotations
