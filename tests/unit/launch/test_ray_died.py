@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -106,9 +107,10 @@ def test_a_second_interrupt_does_not_wait_for_that() -> None:
 
 
 def test_the_end_of_a_group_is_not_waited_for() -> None:
+    run: Any = SimpleNamespace(done=lambda: False)
     signals.ask(RayDiedError("Ray's raylet died"))
     with pytest.raises(RayDiedError):
-        await_end(Future(), 3600.0)
+        await_end(run, 3600.0)
 
 
 def test_threads_that_call_ray_end_before_their_next_call() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
@@ -47,7 +46,7 @@ def group() -> WorkerGroup:
     """One whose workers have a trial, and whose run goes on."""
     asked = request()
     found: Any = WorkerGroup.__new__(WorkerGroup)
-    found._fit, found._waiting, found._pids = Future(), None, []
+    found._fit, found._waiting, found._pids = SimpleNamespace(done=lambda: False), None, []
     found._mailbox = SimpleNamespace(message=SimpleNamespace(remote=lambda: "the next one"))
     posted = PostedTrial(1, lambda progress: None), Task(1, asked, (0,), None), worker_group.monotonic()
     found._posted = posted
