@@ -1,4 +1,4 @@
-"""What a worker group keeps from one trial to the next: what is known to fit, and small models."""
+"""What a worker group keeps from one trial to the next: operations counted, peaks measured, small models."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ CACHED_MODEL_BYTES = 64 * 2**20  # making a larger one takes little compared wit
 class GroupCache:
     """Made once for a worker group, handed to every trial."""
 
+    flops: dict[str, float] = field(default_factory=dict)  # of a step, by workload and batch
     fitting_models: set[str] = field(default_factory=set)  # known to fit in the memory of a rank
     stepped: set[str] = field(default_factory=set)  # workloads of which this rank has run a step
     # of each rank, by the team's ranks; looked at once, as a look at every process takes milliseconds
     memory_limits: dict[tuple[int, ...], tuple[int, ...] | None] = field(default_factory=dict)
+    matrix_peaks: dict[str, float] = field(default_factory=dict)  # FLOP/s, by precision and threads
     _models: dict[str, nn.Module] = field(default_factory=dict)  # as they came from the workload
 
     def model(self, workload: Workload, config: Configuration) -> nn.Module:

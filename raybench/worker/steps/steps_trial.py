@@ -22,7 +22,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from raybench.errors import InvalidTrialError
 from raybench.machine.host import quota_periods, quota_used_up
 from raybench.records.messages import BlockStepTimes, Keep, OnProgress, Outcome, Progress, RankFile
-from raybench.records.requests import AS_IF, ProbeRequest, StepsRequest
+from raybench.records.requests import AS_IF, Configuration, ProbeRequest, StepsRequest
 from raybench.records.results import Beside, PCIeLink, ProbeResult, StepsResult
 from raybench.worker.communicators import Team, default_group
 from raybench.worker.devices.device import Device, MemoryPeak
@@ -66,7 +66,6 @@ class StepsTrial:
         """``keep`` gets the rounds on the leader, before each auxiliary measurement."""
         self._request, self._team, self._device = request, team, device
         self._cache, self._keep = cache, keep
-        self._flops: float | None = None  # of a step of one device; None: it has no memory for one
 
     def run(self, on_progress: OnProgress, held: ExitStack, files: list[RankFile]) -> Outcome:
         """The measurement, the same on every rank but for what only the leader can know.
@@ -77,9 +76,7 @@ class StepsTrial:
         on_progress(Progress("set up"))
         limits = memory_limits_of_ranks(self._team, self._cache, self._device)
         config, anchor = self._request.config, self._request.anchor
-        self._models = TrialModels(
-            config, self._team, self._device, self._cache, self._step_and_count, anchor
-        )
+        self._models = TrialModels(config, self._team, self._device, self._cache, self._count_or_step, anchor)
         held.callback(self._models.release)
         variants = Variants(self._request, self._models, self._team, self._device, held)
         measured = measured_run(self._models.measured, self._team, anchor)
@@ -119,14 +116,17 @@ class StepsTrial:
         result = self._with_auxiliary(result, variants, tuple(loop.step_times))
         return Outcome("complete", result=result, step_times=tuple(loop.step_times))
 
-    def _step_and_count(self, models: StrategyModels) -> None:
-        """A step of the bare model, its operations counted: which cannot be within compiled code."""
-        compiles = models.setting.compile
-        eager = torch.compiler.set_stance("force_eager") if compiles else nullcontext()
-        with eager, FlopCounterMode(display=False) as counter:
-            models.bare.step()
-        self._flops = float(counter.get_total_flops())
-        if compiles:
+    def _count_or_step(self, models: StrategyModels) -> None:
+        """A step of the bare model, its operations counted once for each batch of a group's trials."""
+        key, counted, compiled = flops_key(self._request.config), self._cache.flops, models.setting.compile
+        known = key in counted
+        if not known:
+            # operations cannot be counted inside compiled code
+            with torch.compiler.set_stance("force_eager") if compiled else nullcontext():
+                with FlopCounterMode(display=False) as counter:
+                    models.bare.step()
+                counted[key] = float(counter.get_total_flops())
+        if known or compiled:
             models.bare.step()
 
     def _warm_up(self, variants: Variants, measured: VariantRun) -> dict[str, Any]:
@@ -196,7 +196,7 @@ class StepsTrial:
             "epoch_samples": self._models.epoch_samples,
             "num_parameters": sum(each.numel() for each in trained) or None,
             "left_out": left_out_of(models.workload),
-            "flops_per_step": self._flops,
+            "flops_per_step": self._cache.flops.get(flops_key(config)),
             "bucket_bytes": bucket_bytes(module),
             "gradient_bytes": gradient_bytes(module, config.setting.gradient_compression),
         }
@@ -273,11 +273,14 @@ class StepsTrial:
         return {"host_waits": self._team.from_leader(own)}
 
     def _matrix_peak(self) -> dict[str, float | None]:
-        """In FLOP/s, measured on the leader while the others wait."""
-        precision, device = self._request.config.setting.precision, self._device
+        """In FLOP/s, measured on the leader while the others wait, once for each precision of a group."""
+        precision, peaks = self._request.config.setting.precision, self._cache.matrix_peaks
+        key = f"{precision} {torch.get_num_threads()}"
 
         def measure() -> float | None:
-            return matrix_peak_flops_per_s(device, precision) if self._team.leads else None
+            if key not in peaks and self._team.leads:
+                peaks[key] = matrix_peak_flops_per_s(self._device, precision)
+            return peaks.get(key)
 
         return {"matrix_peak_flops_per_s": self._team.agreed(measure)}
 
@@ -321,6 +324,14 @@ class StepsTrial:
     def _profile(self, step_s: float, max_seconds: float) -> dict[str, Any]:
         self._files += traces(self._models.measured, self._team, step_s, max_seconds)
         return {}
+
+
+def flops_key(config: Configuration) -> str:
+    """What the operations of a step depend on."""
+    setting = config.setting
+    twice = setting.activation_checkpointing  # what is computed again is counted again
+    model = config.workload.model_dump_json()
+    return f"{model} {config.batch_size} {setting.gradient_accumulation} {twice}"
 
 
 def matrix_peak_flops_per_s(device: Device, precision: str) -> float:
