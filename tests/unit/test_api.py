@@ -204,7 +204,7 @@ def test_a_wrong_request_raises_what_the_command_says(given: dict[str, Any], typ
         ({"runner": "slurm"}, '--runner: group, tune (received "slurm")'),
         ({"scaling": "both"}, 'scaling.mode: "weak" or "strong" (received "both")'),
         ({"factory": lambda: None}, "factory: a function of a module that workers can import"),
-        ({"factory": "my_model"}, 'workload.factory: "package.module:function"'),
+        ({"factory": "my_model"}, 'workload.factory: text such as "package.module:function"'),
     ],
 )
 def test_what_only_python_can_get_wrong(given: dict[str, Any], words: str) -> None:

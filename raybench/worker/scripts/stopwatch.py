@@ -243,7 +243,9 @@ class Stopwatch:
             self._enter("optimizer")
             return found
 
-        return args[:1], {**kwargs, "closure": closed}
+        if len(args) > 1:
+            return (args[0], closed, *args[2:]), kwargs
+        return args, {**kwargs, "closure": closed}
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         """A step is done: the block goes on, or is over."""
