@@ -25,7 +25,9 @@ ASKED = {
         script={"ddp_knobs": ["bucket_cap_mb"]},
     ),
     "short epochs": request("planted.py", "--bs {batch_size} --epoch 20 --base-ms 5 --compiled-step"),
-    "without loader": request("planted.py", "--bs {batch_size} --no-loader --accumulation 3 --base-ms 5"),
+    "without loader": request(
+        "planted.py", "--bs {batch_size} --no-loader --accumulation 3 --base-ms 5 --built-in"
+    ),
     "without ddp": request("planted.py", "--by-hand --base-ms 5"),
     "sharded": request("sharded.py", ""),
     "unused": request("planted.py", "--unused --base-ms 5"),
@@ -50,7 +52,7 @@ def test_samples_are_what_the_loaders_gave(of_scripts: dict[str, Outcome]) -> No
     assert accumulated.samples_per_step == 2 * 3 * 8
     assert accumulated.epoch_samples == 100_000 * 8 * 3
     assert complete(of_scripts["samples"]).samples_per_step == 16.0
-    assert complete(of_scripts["without loader"]).samples_per_step == 2 * 3 * 8
+    assert complete(of_scripts["without loader"]).samples_per_step == 2 * 3 * 8  # of its backward passes
     short = complete(of_scripts["short epochs"])  # steps of 8, 8 and 4 on each rank
     assert short.samples_per_step == pytest.approx(2 * 20 / 3, rel=0.05)
     assert short.global_batch_size == 16
@@ -69,6 +71,7 @@ def test_what_a_script_cannot_tell_is_missing_with_the_reason(of_scripts: dict[s
     assert "DistributedDataParallel" in bare.missing["local"]
     assert "find_unused_parameters" in complete(of_scripts["unused"]).missing["local"]
     assert "local" not in complete(of_scripts["gathers now and then"]).missing
+    assert "local" not in complete(of_scripts["without loader"]).missing  # a built-in hook is switched too
 
 
 def test_of_one_that_shards_its_model_there_are_steps_and_samples(of_scripts: dict[str, Outcome]) -> None:

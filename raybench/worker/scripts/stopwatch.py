@@ -32,14 +32,15 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing
 from numpy.typing import NDArray
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+from torch._C._distributed_c10d import BuiltinCommHookType
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook, fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import (
     Optimizer,
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
-from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
+from torch.utils.data.dataloader import DataLoader, _BaseDataLoaderIter, _DatasetKind
 
 from raybench.errors import InvalidTrialError
 from raybench.records.results import Phase
@@ -60,6 +61,10 @@ OWN_DIRECTORY = (
 _NO_FILE = re.compile(r"no such file|not found|download", re.IGNORECASE)  # torchvision's words among them
 TAKES_OVER = 3  # steps of another optimizer without one of the clock's: those of a GAN take turns
 ASKED = "_raybench_asked"  # of a loader's iterator: samples of the batches that it will give
+BUILT_IN = {  # hooks of DDP's in C++
+    BuiltinCommHookType.ALLREDUCE: allreduce_hook,
+    BuiltinCommHookType.FP16_COMPRESS: fp16_compress_hook,
+}
 ScriptVariant = Literal["plain", "ddp", "local"]
 # Of each data set, by its identity and length (0: unknown): batches and samples that were drawn in a step.
 Drawn = dict[tuple[int, int], tuple[int, int]]
@@ -285,6 +290,16 @@ class Stopwatch:
     def _watch_loaders(self) -> None:
         """The iterators of torch's ``DataLoader``: how long they are waited for, and what they give."""
         take, take_indices = _BaseDataLoaderIter.__next__, _BaseDataLoaderIter._next_index
+        begin = DataLoader.__iter__
+
+        @functools.wraps(begin)
+        def begun(loader: DataLoader[Any]) -> Any:
+            """Each epoch may start processes of the loader's."""
+            before = self._enter("data")
+            try:
+                return begin(loader)
+            finally:
+                self._enter(before)
 
         @functools.wraps(take)
         def timed(loader: _BaseDataLoaderIter) -> Any:
@@ -315,6 +330,7 @@ class Stopwatch:
                 vars(loader).setdefault(ASKED, deque()).append(len(indices))
             return indices
 
+        DataLoader.__iter__ = begun  # type: ignore[method-assign]
         _BaseDataLoaderIter.__next__ = timed  # type: ignore[assignment, method-assign]
         _BaseDataLoaderIter._next_index = counted  # type: ignore[method-assign]
 
@@ -368,6 +384,9 @@ class Stopwatch:
             else:
                 switch.state, switch.hook = state, hook
 
+        def registered_by_name(ddp: DistributedDataParallel, kind: Any) -> None:
+            registered(ddp, ddp.process_group, BUILT_IN[kind])
+
         @functools.wraps(forward)
         def timed(ddp: DistributedDataParallel, *args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling():  # a compiled pass is one piece
@@ -378,6 +397,7 @@ class Stopwatch:
             return found
 
         torchs.__init__, torchs.forward, torchs.register_comm_hook = made, timed, registered
+        torchs._register_builtin_comm_hook = registered_by_name
 
     def _watch_scaler(self) -> None:
         """Whether a gradient scaler may leave out a step: without all-reduces on one rank alone."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch._C._distributed_c10d import BuiltinCommHookType
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
@@ -24,6 +25,7 @@ parser.add_argument("--no-loader", action="store_true")
 parser.add_argument("--compiled-step", action="store_true")
 parser.add_argument("--bare", action="store_true")
 parser.add_argument("--by-hand", action="store_true")  # in the place of DDP
+parser.add_argument("--built-in", action="store_true")  # hook
 parser.add_argument("--unused", action="store_true")
 parser.add_argument("--gathers-every", type=int, default=0)  # steps, as to log or to evaluate
 parser.add_argument("--gather-ms", type=float, default=0.0)
@@ -77,6 +79,8 @@ model = (
 )
 if arguments.send_ms and not is_bare and dist.get_world_size() > 1:
     model.register_comm_hook(None, sending)
+if arguments.built_in:
+    model._register_builtin_comm_hook(BuiltinCommHookType.FP16_COMPRESS)  # type: ignore[operator]
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 step = torch.compile(lambda: optimizer.step(), backend="eager") if arguments.compiled_step else None
 for number, batch in enumerate(batches()):

@@ -100,6 +100,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """What is counted of the first batch of a loader."""
     for name in ("__next__", "_next_index"):  # put back at the end
         monkeypatch.setattr(_BaseDataLoaderIter, name, getattr(_BaseDataLoaderIter, name))
+    monkeypatch.setattr(DataLoader, "__iter__", DataLoader.__iter__)
     watch, _ = stopwatch()
     watch._watch_loaders()
 
