@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 from rich.console import Console
 
-from raybench.analysis.collectives import Link, LinkKey, link, link_of_log
+from raybench.analysis.collectives import Link, links, links_of_log, messages
 from raybench.analysis.cost import Work, run_of
 from raybench.analysis.objectives import Prices, prices_of
 from raybench.analysis.resolve import Facts, resolve
@@ -52,7 +52,7 @@ Device = tuple[str | None, str | None]  # cpu or cuda, and its name, where they 
 BACKENDS = {"cpu": "gloo", "cuda": "NCCL"}
 
 
-def swept_links(directory: Path, trials: Iterable[Device]) -> Mapping[LinkKey, Link]:
+def swept_links(directory: Path, trials: Iterable[Device]) -> tuple[Link, ...]:
     """The lines of the sweep in ``directory``, or of logs of nccl-tests; ``trials``: their devices.
 
     Raises ``RequestError`` where there is no sweep, or one over another backend or of other devices.
@@ -61,7 +61,7 @@ def swept_links(directory: Path, trials: Iterable[Device]) -> Mapping[LinkKey, L
     if logs and foreign(directory):
         logged = [message for log in logs for message in read_nccl_tests(log)]
         _check_devices(trials, [("cuda", each.device_name) for each in logged])
-        return link_of_log(logged)
+        return links_of_log(logged)
     with ResultsDirectory.open_readonly(directory) as store:
         if store.sweep().loopback_nic:  # a study is refused
             raise RequestError(
@@ -70,7 +70,7 @@ def swept_links(directory: Path, trials: Iterable[Device]) -> Mapping[LinkKey, L
             )
         records = list(store.latest().values())
     _check_devices(trials, [(each.request.config.device, each.device_name) for each in records])
-    return link(records)
+    return links(messages(records))
 
 
 def _check_devices(trials: Iterable[Device], swept: Sequence[Device]) -> None:
@@ -104,7 +104,7 @@ def run_predict(options: PredictOptions, console: Console) -> int:
     _check(options)
     source = read_source(options.sources, options.scaling)
     prices = Prices(options.price_per_device_hour or source.prices.per_device_hour)
-    run, links = _run(options, source), None
+    run, links = _run(options, source), tuple[Link, ...]()
     if options.communication is not None:
         links = swept_links(options.communication, source.devices)
     if options.network is not None:
@@ -156,7 +156,7 @@ def _by_fit(
     source: Source,
     run: Work,
     prices: Prices,
-    links: Mapping[LinkKey, Link] | None,
+    links: Sequence[Link],
     console: Console,
 ) -> list[Outlook]:
     """Print what a fit to several world sizes predicts, and where there is none what a network must bring."""
@@ -278,7 +278,7 @@ def run_what_if(options: PredictOptions, console: Console) -> int:
         raise RequestError(f"{OPTION}: a results directory of a study (received {directory})")
     with ResultsDirectory.open_readonly(directory) as store:
         results = resolve(store.study(), list(store.latest().values()))
-    record, links = trial_to_ask(results), None
+    record, links = trial_to_ask(results), tuple[Link, ...]()
     if record is None:
         raise RequestError(
             f"{OPTION}: {directory} has no complete trial of ddp on several devices with all variants and a "

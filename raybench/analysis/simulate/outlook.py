@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from raybench.analysis.collectives import Link, LinkKey
+from raybench.analysis.collectives import Link
 from raybench.analysis.cost import Cost, Work, cost_of
 from raybench.analysis.laws import DOUBLINGS, ByLaw, MarginalReturn, by_law, marginal_returns
 from raybench.analysis.objectives import Prices
@@ -157,15 +157,15 @@ def outlook(
     run: Work,
     prices: Prices,
     scaling: ScalingMode | None = None,
-    link: Mapping[LinkKey, Link] | None = None,
+    links: Sequence[Link] = (),
 ) -> Outlook:
     """The answers for each batch that was measured, on each of ``shapes``, and what ``run`` costs there.
 
     ``scaling``: of what is predicted, else that of the measurements. Where the two differ, batches measured
-    per device become global ones of the same size, and global ones those that a device had. ``link``: what a
+    per device become global ones of the same size, and global ones those that a device had. ``links``: what a
     sweep of collectives says of the network.
     """
-    fitted = fit(group.measurements, link)
+    fitted = fit(group.measurements, links)
     asked = scaling or group.scaling
     batches = group.batch_sizes
     if asked == "weak" and group.scaling == "strong":

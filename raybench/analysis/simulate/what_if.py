@@ -10,7 +10,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from raybench.analysis import choice
-from raybench.analysis.collectives import Link, LinkKey
+from raybench.analysis.collectives import Link
 from raybench.analysis.labels import setting_words
 from raybench.analysis.reference import bucket_sizes
 from raybench.analysis.resolve import Facts
@@ -185,7 +185,7 @@ def what_if(
     changes: Sequence[Change],
     *,
     others: Sequence[TrialRecord] = (),
-    links: Mapping[LinkKey, Link] | None = None,
+    links: Sequence[Link] = (),
     fit: Measured | None = None,
     with_list: bool = False,
 ) -> WhatIf | None:
@@ -217,7 +217,7 @@ def step_models(record: TrialRecord, fit: Measured) -> tuple[StepModel, ...]:
 
     All say of it what was measured. Empty without a timeline.
     """
-    trial = _Trial.of(record, fit.records, None, fit)
+    trial = _Trial.of(record, fit.records, (), fit)
     return () if trial is None else trial.models
 
 
@@ -245,7 +245,7 @@ class _Trial:
         cls,
         record: TrialRecord,
         others: Sequence[TrialRecord],
-        links: Mapping[LinkKey, Link] | None,
+        links: Sequence[Link],
         fit: Measured,
     ) -> _Trial | None:
         alone, known = compute_of(record), wire_of(record, others, links)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from raybench.analysis.collectives import link
+from raybench.analysis.collectives import links, messages
 from raybench.analysis.scaling import Measured
 from raybench.analysis.simulate.network import KNOWN_WITHIN, replay_s, wire_of
 from raybench.analysis.simulate.timeline import best_caps
@@ -186,8 +188,12 @@ def test_latency_from_a_sweep() -> None:
     planted = FakeLink(latency_s=0.0004, bandwidth_bytes_per_s=1 / S_PER_BYTE)
     records, _ = swept(planted)
     record = trial().model_copy(update={"nodes": records[0].nodes})
-    found = wire_of(record, links=link(records))
+    lines = links(messages(records))
+    found = wire_of(record, links=lines)
     assert found is not None
+    # of two placements with equally many nodes the first counts
+    spread = [replace(each, line=(1.0, 1.0), latency_s=None) for each in lines]
+    assert wire_of(record, links=[*lines, *spread]) == found
     assert found.latency_half < KNOWN_WITHIN
     ratio = found.wire.latency_s / found.wire.s_per_byte
     assert ratio == pytest.approx(0.0004 / S_PER_BYTE, rel=0.5)
