@@ -17,7 +17,7 @@ from raybench.analysis.scaling import Status
 from raybench.analysis.simulate.as_if import LINKS, OF_CEILING, MoreDevices, Requirement
 from raybench.analysis.simulate.fit import FARTHEST, FEWEST_SIZES
 from raybench.analysis.simulate.outlook import Outlook, cost_of_run
-from raybench.analysis.simulate.steps import Expected, Input, MeasuredScaling, ScalingMode, Shape
+from raybench.analysis.simulate.steps import Expected, Input, Measurement, ScalingMode, Shape
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.summary import model_name
 from raybench.report.format import (
@@ -48,14 +48,14 @@ MOST_BATCHES = 3  # that a sentence names
 
 def outlook_sentences(outlook: Outlook) -> list[str]:
     """What an outlook means, a line each: how it scales, what devices bring, what was refused."""
-    measured = [f"measured: {'; '.join(measured_words(outlook))}"] if outlook.scalings else []
+    measured = [f"measured: {'; '.join(measured_words(outlook))}"] if outlook.group.scalings else []
     return [*measured, *returns_words(outlook), *_laws(outlook), *refusals_words(outlook)]
 
 
 def measured_words(outlook: Outlook) -> Iterator[str]:
     """The largest world size of each batch, of many batches a few."""
     batch = batch_word(outlook.group.scaling)
-    by_batch = itertools.groupby(outlook.scalings, lambda each: each.batch_size)
+    by_batch = itertools.groupby(outlook.group.scalings, lambda each: each.batch_size)
     largest = [max(same, key=lambda each: each.shape.world_size) for _, same in by_batch]
     for each in few(largest):
         at = f"{devices_words(each.shape.world_size)} at {batch} {each.batch_size:,}"
@@ -260,7 +260,7 @@ def title_of(outlook: Outlook) -> str:
 
 def imported_table(model: Outlook) -> Table:
     """One model's measured steps, the smallest batch first."""
-    columns: list[Column[MeasuredScaling]] = [
+    columns: list[Column[Measurement]] = [
         numbers("devices/ nodes", lambda row: row.shape, place_words),
         numbers(batch_word(model.group.scaling), lambda row: row.batch_size, "{:,}".format),
         numbers("step time, ms", lambda row: row.step_time_s, milliseconds),
@@ -270,7 +270,7 @@ def imported_table(model: Outlook) -> Table:
         Column("status", lambda row: str(row.status) if row.status else ""),
     ]
     caption = "Speed-up: over the smallest world size that was measured with the same batch."
-    return make_table(title_of(model), caption, columns, model.scalings)
+    return make_table(title_of(model), caption, columns, model.group.scalings)
 
 
 # --- the headline's setting on more devices
@@ -461,7 +461,7 @@ def _is_slower(more: MoreDevices) -> bool:
     Then more of them are: with n devices in a ring at one bus bandwidth communication takes 2 (n - 1) / n of
     what it takes with two, and compute 2 / n, so that the sum stays above one device's step.
     """
-    config, found = more.record.config, more.fitted.scalings if more.fitted else ()
+    config, found = more.record.config, more.fitted.group.scalings if more.fitted else ()
     return config.scaling == "strong" and any(
         each.speedup is not None and each.speedup.high < 1
         for each in found

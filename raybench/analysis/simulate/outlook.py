@@ -15,11 +15,9 @@ from raybench.analysis.simulate.fit import Fitted, fit
 from raybench.analysis.simulate.steps import (
     Expected,
     MeasuredGroup,
-    MeasuredScaling,
     ScalingMode,
     Shape,
     Step,
-    measured_scalings,
 )
 from raybench.analysis.stats.statistics import Estimate, unpaired_ratio
 from raybench.errors import RequestError
@@ -114,16 +112,11 @@ class Outlook:
         """The predictions that were not refused."""
         return tuple(each for each in self.predicted if each.step_time_s is not None)
 
-    @cached_property
-    def scalings(self) -> tuple[MeasuredScaling, ...]:
-        """How what was measured scales."""
-        return measured_scalings(self.group)
-
     @property
     def returns(self) -> tuple[tuple[int, tuple[MarginalReturn, ...]], ...]:
         """By batch what further devices brought, under weak scaling; each world size on the fewest nodes."""
         speedups: dict[int, dict[int, Estimate | None]] = {}
-        for each in sorted(self.scalings, key=lambda each: (each.batch_size, each.shape.nodes)):
+        for each in sorted(self.group.scalings, key=lambda each: (each.batch_size, each.shape.nodes)):
             if self.group.scaling == "weak":
                 speedups.setdefault(each.batch_size, {}).setdefault(each.shape.world_size, each.speedup)
         found = (
@@ -143,7 +136,7 @@ class Outlook:
             return {}
         asked = sorted({each.shape.world_size for each in self.predicted})
         found = dict[int, ByLaw | None]()
-        for each in sorted(self.scalings, key=lambda each: (each.batch_size, each.shape.world_size)):
+        for each in sorted(self.group.scalings, key=lambda each: (each.batch_size, each.shape.world_size)):
             size, batch = each.shape.world_size, each.batch_size
             if each.speedup is not None and each.baseline_world_size == 1 and size > 1:
                 most = each.question.samples / self.group.passes if is_strong else math.inf

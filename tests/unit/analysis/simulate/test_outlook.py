@@ -228,7 +228,7 @@ def test_002_what_its_run_costs_on_each_number_of_devices(tmp_path: Path) -> Non
     rows = [f"1,{size},50000,{figures['epoch_time', size]}" for size in sizes]
     (group,) = groups(tmp_path, rows, scaling="strong")
     found = outlook(group, shapes_of((16,), 16), run_of(50_000, 10), Prices(1.5))
-    for scaling, size in zip(found.scalings, sizes, strict=True):
+    for scaling, size in zip(found.group.scalings, sizes, strict=True):
         run = cost_of_run(found.run, group.distinct[sizes.index(size)], found.prices)
         assert run is not None
         assert scaling.speedup is not None

@@ -13,7 +13,7 @@ from raybench.analysis.objectives import Prices
 from raybench.analysis.resolve import resolve
 from raybench.analysis.simulate.outlook import cost_of_run
 from raybench.analysis.simulate.sources import group_of_study, shape_of
-from raybench.analysis.simulate.steps import MeasuredGroup, Shape, measured_scalings
+from raybench.analysis.simulate.steps import MeasuredGroup, Shape
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.report.prediction import more_sentences, more_table
@@ -153,7 +153,7 @@ def test_a_script_scales_as_the_samples_of_its_steps_do(
     assert group.scaling == scaling
     assert [each.question.batch_size for each in group.measurements] == per_device
     assert [each.question.samples for each in group.measurements] == list(samples.values())
-    one, *_, four = measured_scalings(group)
+    one, *_, four = group.scalings
     assert one.throughput_samples_per_s.value == pytest.approx(64 / 0.080)
     assert four.speedup is not None
     assert four.speedup.value == pytest.approx(samples[4] / 64 * 0.080 / 0.040)
