@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -15,6 +15,7 @@ from raybench.analysis.simulate.fit import Fitted, fit
 from raybench.analysis.simulate.steps import (
     Expected,
     MeasuredGroup,
+    Question,
     ScalingMode,
     Shape,
     Step,
@@ -50,28 +51,22 @@ def shapes_of(
     return tuple(Shape.even(size, number) for size, number in zip(world_sizes, nodes, strict=True))
 
 
-def _answers(
-    group: MeasuredGroup, fitted: Fitted, scaling: ScalingMode, batch: int, shapes: Sequence[Shape]
-) -> Iterator[Expected]:
-    """One batch on every shape."""
-    ratio, is_strong = _mean_ratio(group, batch), scaling == "strong"
-    for shape in shapes:
-        question = group.question(shape, batch, scaling)
-        if group.refused:
-            yield Expected(question, refused=group.refused)
-            continue
-        if is_strong and question.samples < shape.world_size * group.passes:
-            yield Expected(question, refused="no sample for each device")
-            continue
-        (said,) = fitted.predict([question])
-        step_s, efficiency = said.step_time_s, said.efficiency
-        if step_s is None:
-            yield said
-            continue
-        if is_strong:
-            alone_s = _one_device_s(group, fitted, scaling, batch)
-            efficiency = unpaired_ratio(alone_s, step_s).scaled(1 / shape.world_size)
-        yield replace(said, efficiency=efficiency, mean_step_s=step_s.scaled(ratio))
+def _answer(group: MeasuredGroup, fitted: Fitted, asked: Question) -> Expected:
+    """What is expected of a step of the group, or why nothing is."""
+    world_size, is_strong = asked.shape.world_size, asked.global_batch_size is not None
+    if group.refused:
+        return Expected(asked, refused=group.refused)
+    if is_strong and asked.samples < world_size * group.passes:
+        return Expected(asked, refused="no sample for each device")
+    (said,) = fitted.predict([asked])
+    step_s, efficiency = said.step_time_s, said.efficiency
+    if step_s is None:
+        return said
+    if is_strong:
+        alone_s = _one_device_s(group, fitted, said.batch_size)
+        efficiency = unpaired_ratio(alone_s, step_s).scaled(1 / world_size)
+    mean_s = step_s.scaled(_mean_ratio(group, said.batch_size))
+    return replace(said, efficiency=efficiency, mean_step_s=mean_s)
 
 
 def _mean_ratio(group: MeasuredGroup, batch: int) -> float:
@@ -87,9 +82,9 @@ def _mean_ratio(group: MeasuredGroup, batch: int) -> float:
     return largest.mean_step_s.value / largest.step_time_s.value
 
 
-def _one_device_s(group: MeasuredGroup, fitted: Fitted, scaling: ScalingMode, batch: int) -> Estimate:
-    """A step of the whole batch on one device: as measured, else as the model has it."""
-    alone = group.question(Shape((1,)), batch, scaling)
+def _one_device_s(group: MeasuredGroup, fitted: Fitted, batch: int) -> Estimate:
+    """A step of the whole global batch on one device: as measured, else as the model has it."""
+    alone = group.question(Shape((1,)), batch, "strong")
     for each in group.distinct:
         if (each.shape, each.question.batch_size) == (alone.shape, alone.batch_size):
             return each.step_time_s
@@ -103,7 +98,6 @@ class Outlook:
     group: MeasuredGroup
     scaling: ScalingMode  # of the predictions
     predicted: tuple[Expected, ...]
-    fitted: Fitted
     prices: Prices
     run: Work
 
@@ -164,15 +158,9 @@ def outlook(
     if asked == "weak" and group.scaling == "strong":
         batches = tuple(sorted({each.question.batch_size for each in group.measurements}))
     ordered = sorted(shapes, key=lambda shape: (shape.world_size, shape.nodes))
-    predicted = [each for batch in batches for each in _answers(group, fitted, asked, batch, ordered)]
-    return Outlook(
-        group=group,
-        scaling=asked,
-        predicted=tuple(predicted),
-        fitted=fitted,
-        prices=prices,
-        run=run,
-    )
+    questions = (group.question(shape, batch, asked) for batch in batches for shape in ordered)
+    predicted = tuple(_answer(group, fitted, each) for each in questions)
+    return Outlook(group, asked, predicted, prices, run)
 
 
 def cost_of_run(run: Work, step: Step, prices: Prices) -> Cost | None:
