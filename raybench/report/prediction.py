@@ -12,7 +12,6 @@ from rich.text import Text
 from raybench.analysis.cost import Work
 from raybench.analysis.labels import devices_of, devices_words
 from raybench.analysis.laws import ByLaw
-from raybench.analysis.objectives import Prices
 from raybench.analysis.scaling import Status
 from raybench.analysis.simulate.as_if import LINKS, OF_CEILING, MoreDevices, Requirement
 from raybench.analysis.simulate.fit import FARTHEST, FEWEST_SIZES
@@ -161,7 +160,7 @@ def prediction_table(outlook: Outlook, *, costs: bool = False) -> Table:
         numbers("speed-up by Amdahl's law", by_law, factor),
         numbers("efficiency", lambda row: row.efficiency, percent),
     ]
-    of_runs = _run_columns(outlook.predicted, outlook.run, outlook.prices) if costs else []
+    of_runs = _run_columns(outlook.predicted, outlook.run, outlook.price) if costs else []
     caption = f"A run is {outlook.run.name.removeprefix('a run of ')}: steps alone." if of_runs else ""
     return make_table(title_of(outlook), caption, [*columns, *of_runs], outlook.predicted)
 
@@ -177,11 +176,11 @@ def _time_column(
     return numbers(f"{heading}, {unit}", of, lambda time_s: interval(time_s.scaled(1 / unit_s)), otherwise)
 
 
-def _run_columns(points: Sequence[Expected], work: Work, prices: Prices) -> list[Column[Expected]]:
+def _run_columns(points: Sequence[Expected], work: Work, price: float | None) -> list[Column[Expected]]:
     """What a run takes at each of ``points``, and with a price what it costs; none where it is not known."""
-    found = {each: run for each in points if (run := cost_of_run(work, each, prices))}
+    found = {each: run for each in points if (run := cost_of_run(work, each, price))}
     columns = [_time_column("run", lambda each: found[each].time_s if each in found else None, points)]
-    if prices.are_known:
+    if price is not None:
         columns.append(
             numbers("cost of a run", lambda each: found[each].money if each in found else None, interval)
         )
@@ -198,7 +197,7 @@ def prediction_rows(outlooks: Sequence[Outlook]) -> list[dict[str, KnobValue]]:
     rows = list[dict[str, KnobValue]]()
     for outlook in outlooks:
         for each in outlook.predicted:
-            run, reason = cost_of_run(outlook.run, each, outlook.prices), refusal_words(each, outlook)
+            run, reason = cost_of_run(outlook.run, each, outlook.price), refusal_words(each, outlook)
             rows.append(prediction_row(outlook.group.model, each, run.money if run else None, reason))
     return rows
 
@@ -282,11 +281,11 @@ ON_NETWORK = ("as if", "simulated")  # how a point was found, where a network is
 MORE, REQUIRED = "More devices", "What the network must bring"
 
 
-def more_table(more: MoreDevices | None, work: Work, prices: Prices) -> Table:
+def more_table(more: MoreDevices | None, work: Work, price: float | None) -> Table:
     """The headline's setting on more devices, and ``work``, a run."""
     if more is None or not more.points:
         return empty_table(MORE)
-    of_runs = _run_columns(more.points, work, prices)
+    of_runs = _run_columns(more.points, work, price)
     law = more.law if any(each.how != "law" for each in more.points) else None
 
     def how(each: Expected) -> str:
@@ -297,7 +296,7 @@ def more_table(more: MoreDevices | None, work: Work, prices: Prices) -> Table:
         return each.question.samples / each.shape.world_size if is_global else each.batch_size
 
     def epoch_time(each: Expected) -> Estimate | None:
-        run = cost_of_run(work, each, prices)
+        run = cost_of_run(work, each, price)
         return run.time_s.scaled(1 / work.epochs) if run and work.epochs else None
 
     def by_law(each: Expected) -> Estimate | None:

@@ -10,7 +10,6 @@ from functools import cached_property
 from raybench.analysis.collectives import Link
 from raybench.analysis.cost import Cost, Work, cost_of
 from raybench.analysis.laws import DOUBLINGS, ByLaw, MarginalReturn, by_law, marginal_returns
-from raybench.analysis.objectives import Prices
 from raybench.analysis.simulate.fit import Fitted, fit
 from raybench.analysis.simulate.steps import (
     Expected,
@@ -98,7 +97,7 @@ class Outlook:
     group: MeasuredGroup
     scaling: ScalingMode  # of the predictions
     predicted: tuple[Expected, ...]
-    prices: Prices
+    price: float | None  # of a second of one device
     run: Work
 
     @property
@@ -142,7 +141,7 @@ def outlook(
     group: MeasuredGroup,
     shapes: Sequence[Shape],
     run: Work,
-    prices: Prices,
+    price: float | None,
     scaling: ScalingMode | None = None,
     links: Sequence[Link] = (),
 ) -> Outlook:
@@ -160,12 +159,12 @@ def outlook(
     ordered = sorted(shapes, key=lambda shape: (shape.world_size, shape.nodes))
     questions = (group.question(shape, batch, asked) for batch in batches for shape in ordered)
     predicted = tuple(_answer(group, fitted, each) for each in questions)
-    return Outlook(group, asked, predicted, prices, run)
+    return Outlook(group, asked, predicted, price, run)
 
 
-def cost_of_run(run: Work, step: Step, prices: Prices) -> Cost | None:
+def cost_of_run(run: Work, step: Step, price: float | None) -> Cost | None:
     """What ``run`` costs by this step; None where that is not known."""
     if step.total_step_s is None:
         return None
     time_s = step.total_step_s.scaled(run.samples / step.question.samples)
-    return cost_of(run, time_s, step.shape.world_size, prices)
+    return cost_of(run, time_s, step.shape.world_size, price)
