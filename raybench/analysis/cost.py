@@ -46,7 +46,7 @@ class Cost:
     time_s: Estimate
     device_s: Estimate  # time x devices
     money: Estimate | None
-    energy_joules: float | None  # of all devices, as their counters say: without interval
+    energy_joules: float | None = None  # of all devices, as their counters say: without interval
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def _one_alongside(results: Facts, record: TrialRecord, run: Work) -> Iterator[C
     times = config.world_size * one.baseline.sample_ratio  # its steps, for the samples of one of the record's
     time_s = steps_time(record, run.samples, one.mean_step_s.scaled(times))
     alone = config.model_copy(update={"setting": config.setting.at(1), "world_size": 1, "placement": "pack"})
-    yield CostPoint(record, 1, label(results.study, alone), cost_of(run, time_s, 1, price_of(results.study)))
+    yield CostPoint(record, 1, label(results.study, alone), cost_of(time_s, 1, price_of(results.study)))
 
 
 def _by_steps(results: Facts, record: TrialRecord, run: Work) -> CostPoint:
@@ -116,7 +116,9 @@ def _by_steps(results: Facts, record: TrialRecord, run: Work) -> CostPoint:
     found = results.scaling(record)
     speedup, step_s, base = _over_one_device(results, record), found.mean_step_s, found.baseline
     time_s = steps_time(record, run.samples, step_s)
-    cost = cost_of(run, time_s, size, price, _joules_a_sample(record))
+    cost, steps = cost_of(time_s, size, price), record.steps
+    if steps and steps.energy_joules:
+        cost = replace(cost, energy_joules=steps.energy_joules * run.samples / steps.samples_per_step)
     point = CostPoint(record, size, results.label(record), cost)
     if speedup is None or base is None:
         return point
@@ -165,7 +167,7 @@ def _as_trained(base: Facts, point: CostPoint, run: Work, training: TrainingResu
             return None
         return sum_of(one_s, many_s.scaled(-devices)).scaled(RUNS * price)
 
-    cost = cost_of(run, time_s, point.world_size, price)
+    cost = cost_of(time_s, point.world_size, price)
     return replace(
         point,
         cost=replace(cost, energy_joules=point.cost.energy_joules),
@@ -209,25 +211,7 @@ def _over_one_device(results: Facts, record: TrialRecord) -> Estimate | None:
     return found.mean_speedup
 
 
-def _joules_a_sample(record: TrialRecord) -> float | None:
-    measurement = record.steps
-    if measurement is None or not measurement.energy_joules:
-        return None
-    return measurement.energy_joules / measurement.samples_per_step
-
-
-def cost_of(
-    work: Work,
-    time_s: Estimate,
-    devices: int,
-    price: float | None,
-    joules_per_sample: float | None = None,
-) -> Cost:
+def cost_of(time_s: Estimate, devices: int, price: float | None) -> Cost:
     """What a piece of work costs that takes ``time_s`` there; ``price``: of a second of one device."""
     device_s = time_s.scaled(devices)
-    return Cost(
-        time_s=time_s,
-        device_s=device_s,
-        money=device_s.scaled(price) if price is not None else None,
-        energy_joules=None if joules_per_sample is None else joules_per_sample * work.samples,
-    )
+    return Cost(time_s, device_s, device_s.scaled(price) if price is not None else None)

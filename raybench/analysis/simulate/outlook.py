@@ -167,4 +167,4 @@ def cost_of_run(run: Work, step: Step, price: float | None) -> Cost | None:
     if step.total_step_s is None:
         return None
     time_s = step.total_step_s.scaled(run.samples / step.question.samples)
-    return cost_of(run, time_s, step.shape.world_size, price)
+    return cost_of(time_s, step.shape.world_size, price)
