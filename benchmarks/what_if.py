@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -25,7 +25,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from raybench.analysis.collectives import Link, LinkKey, link
+from raybench.analysis.collectives import Link, links, messages
 from raybench.analysis.resolve import Facts, resolve
 from raybench.analysis.scaling import Measured
 from raybench.analysis.simulate.timeline import BucketCap
@@ -114,12 +114,12 @@ def measure(name: str, folder: Path, seconds: float) -> None:
                 raise RuntimeError(f"{name}: raybench {command[0]} ended with {program.returncode}")
 
 
-def _read(folder: Path, study: str) -> tuple[Facts, Mapping[LinkKey, Link]]:
+def _read(folder: Path, study: str) -> tuple[Facts, Sequence[Link]]:
     """One of a case's studies, and its sweep."""
     with ResultsDirectory.open_readonly(folder / study) as store:
         results = resolve(store.study(), list(store.latest().values()))
     with ResultsDirectory.open_readonly(folder / "sweep") as store:
-        return results, link(store.latest().values())
+        return results, links(messages(store.latest().values()))
 
 
 def predicted(name: str, folder: Path) -> Iterator[tuple[str, WhatIf]]:
@@ -128,9 +128,9 @@ def predicted(name: str, folder: Path) -> Iterator[tuple[str, WhatIf]]:
     first = CASES[name].batches[0]
     record = next(each for each in results.measured if _is_base(each, first))
     changes = [Change(bucket_cap_mb=cap, batch_size=batch) for batch in CASES[name].batches for cap in CAPS]
-    sources: dict[str, Mapping[LinkKey, Link] | None] = {"sweep": swept, "its replay": None}
-    for source, links in sources.items():
-        found = what_if(record, changes, links=links, fit=Measured(results.measured))
+    sources: dict[str, Sequence[Link]] = {"sweep": swept, "its replay": ()}
+    for source, lines in sources.items():
+        found = what_if(record, changes, links=lines, fit=Measured(results.measured))
         assert found is not None
         yield source, found
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from raybench.analysis.objectives import MAXIMIZED, Candidate, objective_value, pareto_front, prices_of
+from raybench.analysis.objectives import MAXIMIZED, Candidate, objective_value, pareto_front, price_of
 from raybench.analysis.reference import known_buckets, one_of_equal
 from raybench.analysis.scaling import Scaling
 from raybench.analysis.stats.statistics import Estimate
@@ -95,8 +95,8 @@ def suggestions(study: Study, records: Iterable[TrialRecord], target: int) -> li
 
 def objective_values(study: Study, record: TrialRecord, scaled: Scaling) -> tuple[Estimate, ...] | None:
     """The record's value for each objective of the study, or None where it lacks one."""
-    prices = prices_of(study)
-    values = [objective_value(record, name, scaled, prices) for name in study.search.objectives]
+    price = price_of(study)
+    values = [objective_value(record, name, scaled, price) for name in study.search.objectives]
     known = tuple(value for value in values if value is not None)
     return known if len(known) == len(values) else None
 

@@ -23,7 +23,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -173,36 +172,13 @@ class Link:
         return latency_s + message_bytes * s_per_byte
 
 
-class LinkKey(NamedTuple):
-    """Which line of a sweep: that of which collective, over how many devices on how many nodes."""
-
-    collective: Collective
-    world_size: int
-    nodes: int | None
-
-
-def link(records: Iterable[TrialRecord]) -> dict[LinkKey, Link]:
-    """The line of each collective that a sweep has measured, for predictions and diagnoses.
-
-    Where two placements have equally many nodes, the one that was asked for first.
-    """
-    return _by_key(links(messages(records)))
-
-
-def link_of_log(logged: Iterable[LoggedMessage]) -> dict[LinkKey, Link]:
-    """The same of logs of nccl-tests, whose times are means without an interval."""
+def links_of_log(logged: Iterable[LoggedMessage]) -> tuple[Link, ...]:
+    """The lines of logs of nccl-tests, whose times are means without an interval."""
     times_s = defaultdict[_Sized, list[float]](list)
     for each in logged:
         place = SweptPlace(each.world_size, each.nodes, "pack", "nccl")
         times_s[place, each.collective, each.message_bytes].append(each.time_s)
-    return _by_key(links(_messages(times_s)))
-
-
-def _by_key(lines: Iterable[Link]) -> dict[LinkKey, Link]:
-    found: dict[LinkKey, Link] = {}
-    for each in lines:
-        found.setdefault(LinkKey(each.collective, each.place.world_size, each.place.nodes), each)
-    return found
+    return links(_messages(times_s))
 
 
 def links(found: Iterable[Message]) -> tuple[Link, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from raybench.analysis.labels import label
-from raybench.analysis.objectives import Prices, prices_of
+from raybench.analysis.objectives import price_of
 from raybench.analysis.resolve import Facts
 from raybench.analysis.scaling import one_device, scaling
 from raybench.analysis.stats.statistics import (
@@ -46,7 +46,7 @@ class Cost:
     time_s: Estimate
     device_s: Estimate  # time x devices
     money: Estimate | None
-    energy_joules: float | None  # of all devices, as their counters say: without interval
+    energy_joules: float | None = None  # of all devices, as their counters say: without interval
 
 
 @dataclass(frozen=True)
@@ -108,25 +108,27 @@ def _one_alongside(results: Facts, record: TrialRecord, run: Work) -> Iterator[C
     times = config.world_size * one.baseline.sample_ratio  # its steps, for the samples of one of the record's
     time_s = steps_time(record, run.samples, one.mean_step_s.scaled(times))
     alone = config.model_copy(update={"setting": config.setting.at(1), "world_size": 1, "placement": "pack"})
-    yield CostPoint(record, 1, label(results.study, alone), cost_of(run, time_s, 1, prices_of(results.study)))
+    yield CostPoint(record, 1, label(results.study, alone), cost_of(time_s, 1, price_of(results.study)))
 
 
 def _by_steps(results: Facts, record: TrialRecord, run: Work) -> CostPoint:
-    size, prices = record.config.world_size, prices_of(results.study)
+    size, price = record.config.world_size, price_of(results.study)
     found = results.scaling(record)
     speedup, step_s, base = _over_one_device(results, record), found.mean_step_s, found.baseline
     time_s = steps_time(record, run.samples, step_s)
-    cost = cost_of(run, time_s, size, prices, _joules_a_sample(record))
+    cost, steps = cost_of(time_s, size, price), record.steps
+    if steps and steps.energy_joules:
+        cost = replace(cost, energy_joules=steps.energy_joules * run.samples / steps.samples_per_step)
     point = CostPoint(record, size, results.label(record), cost)
     if speedup is None or base is None:
         return point
-    saved, one_price = partial(_saved, time_s, speedup, base.mean_step_s), prices.of_second(1)
+    saved = partial(_saved, time_s, speedup, base.mean_step_s)
     return replace(
         point,
         speedup=speedup,
         device_time_ratio=inverse(speedup).scaled(size),  # paired as the speed-up is
         saved_s=saved(1.0).scaled(RUNS),
-        saved_money=saved(size).scaled(RUNS * one_price) if one_price else None,
+        saved_money=saved(size).scaled(RUNS * price) if price else None,
     )
 
 
@@ -154,24 +156,24 @@ def _as_trained(base: Facts, point: CostPoint, run: Work, training: TrainingResu
         return replace(point, saved_s=None, saved_money=None) if one_is_trained else point
     if point.world_size == 1 and all(each is not group for each in compared):
         return point
-    prices, comparison = prices_of(base.study), training.comparison(group)
+    price, comparison = price_of(base.study), training.comparison(group)
     time_s = _mean_run(group, run)
     one_s, many_s = _mean_run(comparison.base, run) if comparison else None, time_s
     if one_s is not None and min(one_s.n, many_s.n) < LEAST_VALUES:  # of one of them nothing has an interval
         one_s, many_s = (replace(each, low=each.value, high=each.value) for each in (one_s, many_s))
 
-    def saved(one_price: float | None, price: float | None) -> Estimate | None:
-        if one_s is None or one_price is None or price is None:
+    def saved(price: float | None, devices: int = 1) -> Estimate | None:
+        if one_s is None or price is None:
             return None
-        return sum_of(one_s.scaled(one_price), many_s.scaled(-price)).scaled(RUNS)
+        return sum_of(one_s, many_s.scaled(-devices)).scaled(RUNS * price)
 
-    cost = cost_of(run, time_s, point.world_size, prices)
+    cost = cost_of(time_s, point.world_size, price)
     return replace(
         point,
         cost=replace(cost, energy_joules=point.cost.energy_joules),
         device_time_ratio=unpaired_ratio(many_s, one_s).scaled(point.world_size) if one_s else None,
-        saved_s=saved(1.0, 1.0),
-        saved_money=saved(prices.of_second(1), prices.of_second(point.world_size)),
+        saved_s=saved(1.0),
+        saved_money=saved(price, point.world_size),
         is_trained=True,
     )
 
@@ -209,25 +211,7 @@ def _over_one_device(results: Facts, record: TrialRecord) -> Estimate | None:
     return found.mean_speedup
 
 
-def _joules_a_sample(record: TrialRecord) -> float | None:
-    measurement = record.steps
-    if measurement is None or not measurement.energy_joules:
-        return None
-    return measurement.energy_joules / measurement.samples_per_step
-
-
-def cost_of(
-    work: Work,
-    time_s: Estimate,
-    devices: int,
-    prices: Prices,
-    joules_per_sample: float | None = None,
-) -> Cost:
-    """What a piece of work costs that takes ``time_s`` there, measured or predicted."""
-    price = prices.of_second(devices)
-    return Cost(
-        time_s=time_s,
-        device_s=time_s.scaled(devices),
-        money=time_s.scaled(price) if price is not None else None,
-        energy_joules=None if joules_per_sample is None else joules_per_sample * work.samples,
-    )
+def cost_of(time_s: Estimate, devices: int, price: float | None) -> Cost:
+    """What a piece of work costs that takes ``time_s`` there; ``price``: of a second of one device."""
+    device_s = time_s.scaled(devices)
+    return Cost(time_s, device_s, device_s.scaled(price) if price is not None else None)

@@ -23,17 +23,12 @@ def gustafson_speedup(serial_fraction: float, world_size: float) -> float:
     return world_size - serial_fraction * (world_size - 1)
 
 
-def karp_flatt(speedup: float, world_size: float) -> float:
-    """Amdahl's serial fraction from a measured speed-up: f = (1/S - 1/n) / (1 - 1/n).
+def serial_fraction(speedup: Estimate, world_size: int) -> Estimate:
+    """Amdahl's f of a measured speed-up over one device: f = (1/S - 1/n) / (1 - 1/n).
 
     Karp and Flatt (1990), "Measuring parallel processor performance", CACM 33(5), equation 2.
     """
-    return (1 / speedup - 1 / world_size) / (1 - 1 / world_size)
-
-
-def serial_fraction(speedup: Estimate, world_size: int) -> Estimate:
-    """Amdahl's f of a measured speed-up over one device; a slower step is a larger f."""
-    return speedup.map(lambda each: karp_flatt(each, world_size))
+    return speedup.map(lambda each: (1 / each - 1 / world_size) / (1 - 1 / world_size))
 
 
 @dataclass(frozen=True)

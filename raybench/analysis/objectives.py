@@ -1,4 +1,4 @@
-"""What a search optimises, and the prices that its costs are made of."""
+"""What a search optimises, and the price that its costs are made of."""
 
 from __future__ import annotations
 
@@ -13,25 +13,10 @@ from raybench.spec.study import Objective, Study
 HOUR_S = 3600.0
 
 
-@dataclass(frozen=True)
-class Prices:
-    """In any currency, for an hour; None where there is no price."""
-
-    per_device_hour: float | None = None
-
-    @property
-    def are_known(self) -> bool:
-        """Whether there is one."""
-        return self.per_device_hour is not None
-
-    def of_second(self, devices: int) -> float | None:
-        """What a second of so many devices costs; None without a price."""
-        return None if self.per_device_hour is None else devices * self.per_device_hour / HOUR_S
-
-
-def prices_of(study: Study) -> Prices:
-    """Those of ``[cost]``."""
-    return Prices(study.cost.price_per_device_hour)
+def price_of(study: Study) -> float | None:
+    """What a second of one device costs, in any currency; None where the study has no price."""
+    per_hour = study.cost.price_per_device_hour
+    return None if per_hour is None else per_hour / HOUR_S
 
 
 MAXIMIZED: frozenset[str] = frozenset({"throughput", "efficiency"})
@@ -53,13 +38,13 @@ class Candidate:
 
 
 def objective_value(
-    record: TrialRecord, objective: Objective, found: Scaling, prices: Prices | None = None
+    record: TrialRecord, objective: Objective, found: Scaling, price: float | None = None
 ) -> Estimate | None:
     """The value of a complete record's setting for one objective; None where it does not have it.
 
-    ``found``: how it scales. Throughput in samples/s; cost in the prices' currency for a sample, without a
-    price in device-seconds; peak memory in bytes, of the rank that takes most, as torch counts it (else as
-    the device does).
+    ``found``: how it scales. Throughput in samples/s; cost for a sample by the ``price`` of a device's
+    second, without one in device-seconds; peak memory in bytes, of the rank that takes most, as torch counts
+    it (else as the device does).
     """
     measurement = record.steps
     if measurement is None:
@@ -72,8 +57,7 @@ def objective_value(
     if objective == "throughput":
         return found.throughput_samples_per_s
     size = record.config.world_size
-    price = prices.of_second(size) if prices else None
-    return inverse(found.throughput_samples_per_s).scaled(size if price is None else price)
+    return inverse(found.throughput_samples_per_s).scaled(size if price is None else size * price)
 
 
 def pareto_front(candidates: Sequence[Candidate], objectives: Sequence[Objective]) -> list[Candidate]:

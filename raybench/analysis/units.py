@@ -66,13 +66,11 @@ def visits(records: Iterable[TrialRecord], buckets: KnownBuckets) -> list[Visit]
     """What each complete trial of steps says of the units in its rounds; each of a script is a start."""
     listed = [record for record in records if record.steps is not None]
     devices = device_effects((each.group, each.steps.rounds) for each in listed if each.steps)
-    starts = [
-        -number if isinstance(record.config.workload, ScriptSpec) else record.group
-        for number, record in enumerate(listed, start=1)
-    ]
-    return [
-        Visit(start, _logs(record, buckets, devices)) for start, record in zip(starts, listed, strict=True)
-    ]
+    found = list[Visit]()
+    for number, record in enumerate(listed, start=1):
+        start = -number if isinstance(record.config.workload, ScriptSpec) else record.group
+        found.append(Visit(start, _logs(record, buckets, devices)))
+    return found
 
 
 def _logs(record: TrialRecord, buckets: KnownBuckets, devices: Devices) -> dict[Unit, Array]:

@@ -37,13 +37,14 @@ def network_field(text: str, option: str) -> dict[str, Any]:
 
 
 def _of_sweep(path: Path, option: str) -> Network:
-    from raybench.analysis.collectives import link
+    from raybench.analysis.collectives import links, messages
     from raybench.analysis.simulate.network import network_of
     from raybench.records.store import ResultsDirectory
 
     with ResultsDirectory.open_readonly(path) as store:
         alone = store.sweep().loopback_nic  # a study is refused
-        found = network_of(link(store.latest().values()), path.resolve().name, through_adapters=alone)
+        swept = links(messages(store.latest().values()))
+    found = network_of(swept, path.resolve().name, through_adapters=alone)
     if found is None:
         raise RequestError(
             f"{option}: a sweep of all_reduce between nodes, or of one with --loopback-nic, three messages "

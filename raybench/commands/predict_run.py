@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,9 @@ from typing import Any
 from pydantic import ValidationError
 from rich.console import Console
 
-from raybench.analysis.collectives import Link, LinkKey, link, link_of_log
+from raybench.analysis.collectives import Link, links, links_of_log, messages
 from raybench.analysis.cost import Work, run_of
-from raybench.analysis.objectives import Prices, prices_of
+from raybench.analysis.objectives import HOUR_S, price_of
 from raybench.analysis.resolve import Facts, resolve
 from raybench.analysis.simulate.as_if import MoreDevices, more_devices
 from raybench.analysis.simulate.outlook import Outlook, doublings, outlook, shapes_of
@@ -52,7 +52,7 @@ Device = tuple[str | None, str | None]  # cpu or cuda, and its name, where they 
 BACKENDS = {"cpu": "gloo", "cuda": "NCCL"}
 
 
-def swept_links(directory: Path, trials: Iterable[Device]) -> Mapping[LinkKey, Link]:
+def swept_links(directory: Path, trials: Iterable[Device]) -> tuple[Link, ...]:
     """The lines of the sweep in ``directory``, or of logs of nccl-tests; ``trials``: their devices.
 
     Raises ``RequestError`` where there is no sweep, or one over another backend or of other devices.
@@ -61,7 +61,7 @@ def swept_links(directory: Path, trials: Iterable[Device]) -> Mapping[LinkKey, L
     if logs and foreign(directory):
         logged = [message for log in logs for message in read_nccl_tests(log)]
         _check_devices(trials, [("cuda", each.device_name) for each in logged])
-        return link_of_log(logged)
+        return links_of_log(logged)
     with ResultsDirectory.open_readonly(directory) as store:
         if store.sweep().loopback_nic:  # a study is refused
             raise RequestError(
@@ -70,7 +70,7 @@ def swept_links(directory: Path, trials: Iterable[Device]) -> Mapping[LinkKey, L
             )
         records = list(store.latest().values())
     _check_devices(trials, [(each.request.config.device, each.device_name) for each in records])
-    return link(records)
+    return links(messages(records))
 
 
 def _check_devices(trials: Iterable[Device], swept: Sequence[Device]) -> None:
@@ -93,24 +93,21 @@ class Source:
     devices_per_node: int = 1  # of the machine, as far as it is known
     notes: Sequence[str] = ()
 
-    @property
-    def prices(self) -> Prices:
-        """Those of the study."""
-        return prices_of(self.facts.study) if self.facts else Prices()
-
 
 def run_predict(options: PredictOptions, console: Console) -> int:
     """Read, fit, predict, print, write; the exit code. Raises ``RequestError`` for a wrong request."""
     _check(options)
     source = read_source(options.sources, options.scaling)
-    prices = Prices(options.price_per_device_hour or source.prices.per_device_hour)
-    run, links = _run(options, source), None
+    price = price_of(source.facts.study) if source.facts else None
+    if options.price_per_device_hour:
+        price = options.price_per_device_hour / HOUR_S
+    run, links = _run(options, source), tuple[Link, ...]()
     if options.communication is not None:
         links = swept_links(options.communication, source.devices)
     if options.network is not None:
-        rows = _on_network(options.network, options, source, run, prices, console)
+        rows = _on_network(options.network, options, source, run, price, console)
     else:
-        rows = prediction_rows(_by_fit(options, source, run, prices, links, console))
+        rows = prediction_rows(_by_fit(options, source, run, price, links, console))
     if options.output is not None:
         options.output.parent.mkdir(parents=True, exist_ok=True)
         replace_whole(options.output, rows_csv(rows))
@@ -119,7 +116,12 @@ def run_predict(options: PredictOptions, console: Console) -> int:
 
 
 def _on_network(
-    network: Network, options: PredictOptions, source: Source, run: Work, prices: Prices, console: Console
+    network: Network,
+    options: PredictOptions,
+    source: Source,
+    run: Work,
+    price: float | None,
+    console: Console,
 ) -> list[dict[str, KnobValue]]:
     """Print what more devices on a network would bring; the rows of the file."""
     for size in options.world_sizes or ():
@@ -140,7 +142,7 @@ def _on_network(
             "scaling, with the timeline of its gradients (report says what the headline is)"
         )
     if not options.quiet:
-        for table in (more_table(more, run, prices), required_table(more)):
+        for table in (more_table(more, run, price), required_table(more)):
             print_table(table, console)
     _say_more(more, console)
     return more_rows(None, more)
@@ -155,8 +157,8 @@ def _by_fit(
     options: PredictOptions,
     source: Source,
     run: Work,
-    prices: Prices,
-    links: Mapping[LinkKey, Link] | None,
+    price: float | None,
+    links: Sequence[Link],
     console: Console,
 ) -> list[Outlook]:
     """Print what a fit to several world sizes predicts, and where there is none what a network must bring."""
@@ -164,8 +166,8 @@ def _by_fit(
     for group in source.groups:
         per_node = options.devices_per_node or max(source.devices_per_node, group.devices_per_node)
         shapes = shapes_of(options.world_sizes or doublings(group), per_node, options.nodes)
-        outlooks.append(outlook(group, shapes, run, prices, options.scaling, links))
-    costs = prices.are_known or bool(options.samples_per_epoch or options.epochs)
+        outlooks.append(outlook(group, shapes, run, price, options.scaling, links))
+    costs = price is not None or bool(options.samples_per_epoch or options.epochs)
     tables = [] if options.quiet else [prediction_table(each, costs=costs) for each in outlooks]
     print_outlooks(outlooks, console, tables)
     if source.facts is not None and not any(each.answered for each in outlooks):
@@ -278,7 +280,7 @@ def run_what_if(options: PredictOptions, console: Console) -> int:
         raise RequestError(f"{OPTION}: a results directory of a study (received {directory})")
     with ResultsDirectory.open_readonly(directory) as store:
         results = resolve(store.study(), list(store.latest().values()))
-    record, links = trial_to_ask(results), None
+    record, links = trial_to_ask(results), tuple[Link, ...]()
     if record is None:
         raise RequestError(
             f"{OPTION}: {directory} has no complete trial of ddp on several devices with all variants and a "
@@ -313,4 +315,4 @@ def report_files(files: Sequence[Path], scaling: ScalingMode | None, console: Co
 def _next_doublings(group: MeasuredGroup) -> Outlook:
     """The next doublings, on nodes as full as the fullest that was measured."""
     shapes = shapes_of(doublings(group), group.devices_per_node)
-    return outlook(group, shapes, run_of(), Prices())
+    return outlook(group, shapes, run_of(), None)

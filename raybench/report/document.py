@@ -11,7 +11,7 @@ from typing import Any
 from raybench.analysis.findings.finding import FindingName, Reason, Severity
 from raybench.analysis.history import SHOWN
 from raybench.analysis.labels import devices_of
-from raybench.analysis.objectives import prices_of
+from raybench.analysis.objectives import price_of
 from raybench.analysis.results import StudyResults
 from raybench.records.csv_files import rows_csv
 from raybench.report import render
@@ -153,7 +153,10 @@ def make_sections(results: StudyResults) -> dict[str, Section]:
         "predictions": Section(
             "More devices",
             drawn("required", "What the network must bring", draw_required(more)),
-            (more_table(more, results.run, prices_of(results.study)), required_table(more)),
+            (
+                more_table(more, results.run, price_of(results.study)),
+                required_table(more),
+            ),
         ),
         "cost": Section("What it costs", tables=(cost_table(results),), sentence=when_to_use(results)),
         "training": Section(

@@ -12,12 +12,11 @@ from rich.text import Text
 from raybench.analysis.cost import Work
 from raybench.analysis.labels import devices_of, devices_words
 from raybench.analysis.laws import ByLaw
-from raybench.analysis.objectives import Prices
 from raybench.analysis.scaling import Status
 from raybench.analysis.simulate.as_if import LINKS, OF_CEILING, MoreDevices, Requirement
 from raybench.analysis.simulate.fit import FARTHEST, FEWEST_SIZES
 from raybench.analysis.simulate.outlook import Outlook, cost_of_run
-from raybench.analysis.simulate.steps import Expected, Input, MeasuredScaling, ScalingMode, Shape
+from raybench.analysis.simulate.steps import Expected, Input, Measurement, ScalingMode, Shape
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.summary import model_name
 from raybench.report.format import (
@@ -48,14 +47,14 @@ MOST_BATCHES = 3  # that a sentence names
 
 def outlook_sentences(outlook: Outlook) -> list[str]:
     """What an outlook means, a line each: how it scales, what devices bring, what was refused."""
-    measured = [f"measured: {'; '.join(measured_words(outlook))}"] if outlook.scalings else []
+    measured = [f"measured: {'; '.join(measured_words(outlook))}"] if outlook.group.scalings else []
     return [*measured, *returns_words(outlook), *_laws(outlook), *refusals_words(outlook)]
 
 
 def measured_words(outlook: Outlook) -> Iterator[str]:
     """The largest world size of each batch, of many batches a few."""
     batch = batch_word(outlook.group.scaling)
-    by_batch = itertools.groupby(outlook.scalings, lambda each: each.batch_size)
+    by_batch = itertools.groupby(outlook.group.scalings, lambda each: each.batch_size)
     largest = [max(same, key=lambda each: each.shape.world_size) for _, same in by_batch]
     for each in few(largest):
         at = f"{devices_words(each.shape.world_size)} at {batch} {each.batch_size:,}"
@@ -161,7 +160,7 @@ def prediction_table(outlook: Outlook, *, costs: bool = False) -> Table:
         numbers("speed-up by Amdahl's law", by_law, factor),
         numbers("efficiency", lambda row: row.efficiency, percent),
     ]
-    of_runs = _run_columns(outlook.predicted, outlook.run, outlook.prices) if costs else []
+    of_runs = _run_columns(outlook.predicted, outlook.run, outlook.price) if costs else []
     caption = f"A run is {outlook.run.name.removeprefix('a run of ')}: steps alone." if of_runs else ""
     return make_table(title_of(outlook), caption, [*columns, *of_runs], outlook.predicted)
 
@@ -177,11 +176,11 @@ def _time_column(
     return numbers(f"{heading}, {unit}", of, lambda time_s: interval(time_s.scaled(1 / unit_s)), otherwise)
 
 
-def _run_columns(points: Sequence[Expected], work: Work, prices: Prices) -> list[Column[Expected]]:
+def _run_columns(points: Sequence[Expected], work: Work, price: float | None) -> list[Column[Expected]]:
     """What a run takes at each of ``points``, and with a price what it costs; none where it is not known."""
-    found = {each: run for each in points if (run := cost_of_run(work, each, prices))}
+    found = {each: run for each in points if (run := cost_of_run(work, each, price))}
     columns = [_time_column("run", lambda each: found[each].time_s if each in found else None, points)]
-    if prices.are_known:
+    if price is not None:
         columns.append(
             numbers("cost of a run", lambda each: found[each].money if each in found else None, interval)
         )
@@ -198,7 +197,7 @@ def prediction_rows(outlooks: Sequence[Outlook]) -> list[dict[str, KnobValue]]:
     rows = list[dict[str, KnobValue]]()
     for outlook in outlooks:
         for each in outlook.predicted:
-            run, reason = cost_of_run(outlook.run, each, outlook.prices), refusal_words(each, outlook)
+            run, reason = cost_of_run(outlook.run, each, outlook.price), refusal_words(each, outlook)
             rows.append(prediction_row(outlook.group.model, each, run.money if run else None, reason))
     return rows
 
@@ -260,7 +259,7 @@ def title_of(outlook: Outlook) -> str:
 
 def imported_table(model: Outlook) -> Table:
     """One model's measured steps, the smallest batch first."""
-    columns: list[Column[MeasuredScaling]] = [
+    columns: list[Column[Measurement]] = [
         numbers("devices/ nodes", lambda row: row.shape, place_words),
         numbers(batch_word(model.group.scaling), lambda row: row.batch_size, "{:,}".format),
         numbers("step time, ms", lambda row: row.step_time_s, milliseconds),
@@ -270,7 +269,7 @@ def imported_table(model: Outlook) -> Table:
         Column("status", lambda row: str(row.status) if row.status else ""),
     ]
     caption = "Speed-up: over the smallest world size that was measured with the same batch."
-    return make_table(title_of(model), caption, columns, model.scalings)
+    return make_table(title_of(model), caption, columns, model.group.scalings)
 
 
 # --- the headline's setting on more devices
@@ -282,11 +281,11 @@ ON_NETWORK = ("as if", "simulated")  # how a point was found, where a network is
 MORE, REQUIRED = "More devices", "What the network must bring"
 
 
-def more_table(more: MoreDevices | None, work: Work, prices: Prices) -> Table:
+def more_table(more: MoreDevices | None, work: Work, price: float | None) -> Table:
     """The headline's setting on more devices, and ``work``, a run."""
     if more is None or not more.points:
         return empty_table(MORE)
-    of_runs = _run_columns(more.points, work, prices)
+    of_runs = _run_columns(more.points, work, price)
     law = more.law if any(each.how != "law" for each in more.points) else None
 
     def how(each: Expected) -> str:
@@ -297,7 +296,7 @@ def more_table(more: MoreDevices | None, work: Work, prices: Prices) -> Table:
         return each.question.samples / each.shape.world_size if is_global else each.batch_size
 
     def epoch_time(each: Expected) -> Estimate | None:
-        run = cost_of_run(work, each, prices)
+        run = cost_of_run(work, each, price)
         return run.time_s.scaled(1 / work.epochs) if run and work.epochs else None
 
     def by_law(each: Expected) -> Estimate | None:
@@ -461,7 +460,7 @@ def _is_slower(more: MoreDevices) -> bool:
     Then more of them are: with n devices in a ring at one bus bandwidth communication takes 2 (n - 1) / n of
     what it takes with two, and compute 2 / n, so that the sum stays above one device's step.
     """
-    config, found = more.record.config, more.fitted.scalings if more.fitted else ()
+    config, found = more.record.config, more.fitted.group.scalings if more.fitted else ()
     return config.scaling == "strong" and any(
         each.speedup is not None and each.speedup.high < 1
         for each in found

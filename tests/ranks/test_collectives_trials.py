@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from raybench.analysis.collectives import LinkKey, bus_factor, link, messages
+from raybench.analysis.collectives import bus_factor, links, messages
 from raybench.machine import host
 from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
@@ -165,7 +165,7 @@ def test_the_devices_clock_and_the_slowest_rank_decide(outcomes: Outcomes) -> No
 
 def test_a_planted_latency_and_rate_are_found_again(outcomes: Outcomes) -> None:
     record = to_record(REQUESTS["planted"], outcomes["planted"])
-    line = link([record])[LinkKey("all_reduce", 2, None)]
+    line = next(each for each in links(messages([record])) if each.collective == "all_reduce")
     assert line.latency_s is not None
     assert line.latency_s.value == pytest.approx(PLANTED_LATENCY_S)
     assert line.algorithm_bandwidth_bytes_per_s is not None

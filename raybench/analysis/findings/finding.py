@@ -180,9 +180,7 @@ class Finding:
     trial_id: str
     values: dict[str, float]  # the numbers that show it by name, units in the names
     reason: Reason | None = None
-    named: Mapping[str, str] = field(
-        default_factory=dict
-    )  # what shows it and is not a number, such as programs
+    named: Mapping[str, str] = field(default_factory=dict)  # what shows it and is no number: programs, say
     step_s: float | None = None  # the step that it is about
     explains: Estimate | None = None  # of the step, in s
     change: Mapping[str, KnobValue] | None = None

@@ -30,6 +30,7 @@ from raybench.analysis.simulate.steps import Expected, How, Input, Question, Sca
 from raybench.analysis.simulate.timeline import StepModel, Wire, crossing
 from raybench.analysis.simulate.what_if import MODEL_ERROR, step_models
 from raybench.analysis.stats.pool import NUM_DRAWS, SEED, Array, Unit, Weights
+from raybench.analysis.stats.rounds import blocks_of
 from raybench.analysis.stats.statistics import CONFIDENCE, NORMAL_95, Estimate, inverse
 from raybench.analysis.units import as_if_unit, baseline_unit, level_unit
 from raybench.records.record import TrialRecord
@@ -153,11 +154,7 @@ class _Seen:
         measured = self._visits[0].steps
         assert measured is not None
         self._samples = measured.samples_per_step  # of all devices here
-
-    @property
-    def next_sizes(self) -> list[int]:
-        """The next doublings."""
-        return [self._config.world_size * factor for factor in DOUBLINGS]
+        self.next_sizes = [self._config.world_size * factor for factor in DOUBLINGS]
 
     @cached_property
     def _models(self) -> tuple[StepModel, ...]:
@@ -217,13 +214,8 @@ class _Seen:
         for a normal distribution at least, and at most as for an exponential one, where it is the sum of 1/k
         from 2 to n.
         """
-        blocks = [
-            block
-            for record in self._visits
-            if record.steps
-            for each in record.steps.rounds
-            if (block := each.block("local"))
-        ]
+        steps = (record.steps for record in self._visits if record.steps)
+        blocks = [block for each in steps for block in blocks_of(each.rounds, "local")]
         if not blocks:
             return 0.0, 0.0
         ranks_s = np.array([each.step_time_s for each in blocks])

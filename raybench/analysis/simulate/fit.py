@@ -32,7 +32,7 @@ Next to it stands a simpler answer: the step at the largest measured world size.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 from scipy.special import ndtri
 
-from raybench.analysis.collectives import Link, LinkKey
+from raybench.analysis.collectives import Link
 from raybench.analysis.simulate.steps import Expected, Measurement, Question, Refusal, Shape
 from raybench.analysis.stats.statistics import Estimate, of_log, t_quantile
 
@@ -123,12 +123,12 @@ class Sweep:
         return bool((self.places.nodes > 1).any())
 
     @staticmethod
-    def of(link: Mapping[LinkKey, Link] | None) -> Sweep | None:
+    def of(links: Sequence[Link]) -> Sweep | None:
         """The all-reduces on two devices or more whose nodes are known; None without any."""
         found = {
-            Shape.even(key.world_size, key.nodes): line.time_s(BUCKET_BYTES)
-            for key, line in (link or {}).items()
-            if key.collective == "all_reduce" and key.world_size > 1 and key.nodes is not None
+            Shape.even(each.place.world_size, each.place.nodes): each.time_s(BUCKET_BYTES)
+            for each in reversed(links)  # of two placements with equally many nodes the first counts
+            if each.collective == "all_reduce" and each.place.world_size > 1 and each.place.nodes is not None
         }
         if not found:
             return None
@@ -325,14 +325,14 @@ class Fitted:
 
 def fit(
     points: Sequence[Measurement],
-    link: Mapping[LinkKey, Link] | None = None,
+    links: Sequence[Link] = (),
     form: Form = FORM,
 ) -> Fitted:
-    """The model fitted to all points together; ``link`` is what a sweep of collectives says of the network.
+    """The model fitted to all points together; ``links`` is what a sweep of collectives says of the network.
 
     Too few world sizes are no error: the predictions then say why they are refused.
     """
-    sweep = Sweep.of(link)
+    sweep = Sweep.of(links)
     crosses = any(each.shape.nodes > 1 for each in points) or (sweep is not None and sweep.crosses_nodes)
     return Fitted(tuple(points), crosses, _posterior(points, sweep, form))
 

@@ -10,14 +10,14 @@ says nothing of the latency: a usual one is taken, within wide bounds.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import nnls
 
-from raybench.analysis.collectives import Link, LinkKey, bus_factor
+from raybench.analysis.collectives import Link, bus_factor
 from raybench.analysis.simulate.timeline import AT_ONCE, Compute, Wire, factors, simulate
 from raybench.analysis.stats.rounds import level, series
 from raybench.analysis.stats.statistics import Estimate
@@ -52,14 +52,14 @@ class KnownWire:
         ]
 
 
-def network_of(links: Mapping[LinkKey, Link], name: str, *, through_adapters: bool = False) -> Network | None:
+def network_of(links: Iterable[Link], name: str, *, through_adapters: bool = False) -> Network | None:
     """The network whose all-reduces a sweep has timed; None without two nodes.
 
     By the most nodes, of these by the most devices; within a node by the most devices of one. All of the
     latency between nodes is of the steps between them. ``through_adapters``: the devices of one node reached
     each other so. In a ring each sends as much, all of it over the node's links; of more nodes one does.
     """
-    found = [each for each in links.values() if each.collective == "all_reduce" and each.place.world_size > 1]
+    found = [each for each in links if each.collective == "all_reduce" and each.place.world_size > 1]
     if through_adapters and found:
         widest = max(found, key=lambda each: each.place.world_size)
         size = widest.place.world_size
@@ -125,7 +125,7 @@ def replay_s(bucket_bytes: Sequence[float], wire: Wire) -> float:
 
 
 def wire_of(
-    record: TrialRecord, others: Iterable[TrialRecord] = (), links: Mapping[LinkKey, Link] | None = None
+    record: TrialRecord, others: Iterable[TrialRecord] = (), links: Iterable[Link] = ()
 ) -> KnownWire | None:
     """The wire at the place of ``record``; None where its replay was not measured.
 
@@ -136,7 +136,10 @@ def wire_of(
         return None
     backend = "nccl" if record.config.device == "cuda" else "gloo"
     at_once, half = AT_ONCE[backend], own.time_s.log_half_width
-    line = (links or {}).get(LinkKey("all_reduce", record.config.world_size, record.nodes))
+    # where two placements have equally many nodes, that which was asked for first
+    asked = "all_reduce", record.config.world_size, record.nodes
+    there = (each for each in links if (each.collective, each.place.world_size, each.place.nodes) == asked)
+    line = next(there, None)
     if line is not None:
         latency_half = line.latency_s.log_half_width if line.latency_s else KNOWN_WITHIN
         bandwidth = line.algorithm_bandwidth_bytes_per_s

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from raybench.analysis.collectives import Link, LinkKey
+from raybench.analysis.collectives import Link
 from raybench.analysis.cost import Cost, Work, cost_of
 from raybench.analysis.laws import DOUBLINGS, ByLaw, MarginalReturn, by_law, marginal_returns
-from raybench.analysis.objectives import Prices
 from raybench.analysis.simulate.fit import Fitted, fit
 from raybench.analysis.simulate.steps import (
     Expected,
     MeasuredGroup,
-    MeasuredScaling,
+    Question,
     ScalingMode,
     Shape,
     Step,
-    measured_scalings,
 )
 from raybench.analysis.stats.statistics import Estimate, unpaired_ratio
 from raybench.errors import RequestError
@@ -52,28 +50,22 @@ def shapes_of(
     return tuple(Shape.even(size, number) for size, number in zip(world_sizes, nodes, strict=True))
 
 
-def _answers(
-    group: MeasuredGroup, fitted: Fitted, scaling: ScalingMode, batch: int, shapes: Sequence[Shape]
-) -> Iterator[Expected]:
-    """One batch on every shape."""
-    ratio, is_strong = _mean_ratio(group, batch), scaling == "strong"
-    for shape in shapes:
-        question = group.question(shape, batch, scaling)
-        if group.refused:
-            yield Expected(question, refused=group.refused)
-            continue
-        if is_strong and question.samples < shape.world_size * group.passes:
-            yield Expected(question, refused="no sample for each device")
-            continue
-        (said,) = fitted.predict([question])
-        step_s, efficiency = said.step_time_s, said.efficiency
-        if step_s is None:
-            yield said
-            continue
-        if is_strong:
-            alone_s = _one_device_s(group, fitted, scaling, batch)
-            efficiency = unpaired_ratio(alone_s, step_s).scaled(1 / shape.world_size)
-        yield replace(said, efficiency=efficiency, mean_step_s=step_s.scaled(ratio))
+def _answer(group: MeasuredGroup, fitted: Fitted, asked: Question) -> Expected:
+    """What is expected of a step of the group, or why nothing is."""
+    world_size, is_strong = asked.shape.world_size, asked.global_batch_size is not None
+    if group.refused:
+        return Expected(asked, refused=group.refused)
+    if is_strong and asked.samples < world_size * group.passes:
+        return Expected(asked, refused="no sample for each device")
+    (said,) = fitted.predict([asked])
+    step_s, efficiency = said.step_time_s, said.efficiency
+    if step_s is None:
+        return said
+    if is_strong:
+        alone_s = _one_device_s(group, fitted, said.batch_size)
+        efficiency = unpaired_ratio(alone_s, step_s).scaled(1 / world_size)
+    mean_s = step_s.scaled(_mean_ratio(group, said.batch_size))
+    return replace(said, efficiency=efficiency, mean_step_s=mean_s)
 
 
 def _mean_ratio(group: MeasuredGroup, batch: int) -> float:
@@ -89,9 +81,9 @@ def _mean_ratio(group: MeasuredGroup, batch: int) -> float:
     return largest.mean_step_s.value / largest.step_time_s.value
 
 
-def _one_device_s(group: MeasuredGroup, fitted: Fitted, scaling: ScalingMode, batch: int) -> Estimate:
-    """A step of the whole batch on one device: as measured, else as the model has it."""
-    alone = group.question(Shape((1,)), batch, scaling)
+def _one_device_s(group: MeasuredGroup, fitted: Fitted, batch: int) -> Estimate:
+    """A step of the whole global batch on one device: as measured, else as the model has it."""
+    alone = group.question(Shape((1,)), batch, "strong")
     for each in group.distinct:
         if (each.shape, each.question.batch_size) == (alone.shape, alone.batch_size):
             return each.step_time_s
@@ -105,8 +97,7 @@ class Outlook:
     group: MeasuredGroup
     scaling: ScalingMode  # of the predictions
     predicted: tuple[Expected, ...]
-    fitted: Fitted
-    prices: Prices
+    price: float | None  # of a second of one device
     run: Work
 
     @property
@@ -114,16 +105,11 @@ class Outlook:
         """The predictions that were not refused."""
         return tuple(each for each in self.predicted if each.step_time_s is not None)
 
-    @cached_property
-    def scalings(self) -> tuple[MeasuredScaling, ...]:
-        """How what was measured scales."""
-        return measured_scalings(self.group)
-
     @property
     def returns(self) -> tuple[tuple[int, tuple[MarginalReturn, ...]], ...]:
         """By batch what further devices brought, under weak scaling; each world size on the fewest nodes."""
         speedups: dict[int, dict[int, Estimate | None]] = {}
-        for each in sorted(self.scalings, key=lambda each: (each.batch_size, each.shape.nodes)):
+        for each in sorted(self.group.scalings, key=lambda each: (each.batch_size, each.shape.nodes)):
             if self.group.scaling == "weak":
                 speedups.setdefault(each.batch_size, {}).setdefault(each.shape.world_size, each.speedup)
         found = (
@@ -143,7 +129,7 @@ class Outlook:
             return {}
         asked = sorted({each.shape.world_size for each in self.predicted})
         found = dict[int, ByLaw | None]()
-        for each in sorted(self.scalings, key=lambda each: (each.batch_size, each.shape.world_size)):
+        for each in sorted(self.group.scalings, key=lambda each: (each.batch_size, each.shape.world_size)):
             size, batch = each.shape.world_size, each.batch_size
             if each.speedup is not None and each.baseline_world_size == 1 and size > 1:
                 most = each.question.samples / self.group.passes if is_strong else math.inf
@@ -155,36 +141,30 @@ def outlook(
     group: MeasuredGroup,
     shapes: Sequence[Shape],
     run: Work,
-    prices: Prices,
+    price: float | None,
     scaling: ScalingMode | None = None,
-    link: Mapping[LinkKey, Link] | None = None,
+    links: Sequence[Link] = (),
 ) -> Outlook:
     """The answers for each batch that was measured, on each of ``shapes``, and what ``run`` costs there.
 
     ``scaling``: of what is predicted, else that of the measurements. Where the two differ, batches measured
-    per device become global ones of the same size, and global ones those that a device had. ``link``: what a
+    per device become global ones of the same size, and global ones those that a device had. ``links``: what a
     sweep of collectives says of the network.
     """
-    fitted = fit(group.measurements, link)
+    fitted = fit(group.measurements, links)
     asked = scaling or group.scaling
     batches = group.batch_sizes
     if asked == "weak" and group.scaling == "strong":
         batches = tuple(sorted({each.question.batch_size for each in group.measurements}))
     ordered = sorted(shapes, key=lambda shape: (shape.world_size, shape.nodes))
-    predicted = [each for batch in batches for each in _answers(group, fitted, asked, batch, ordered)]
-    return Outlook(
-        group=group,
-        scaling=asked,
-        predicted=tuple(predicted),
-        fitted=fitted,
-        prices=prices,
-        run=run,
-    )
+    questions = (group.question(shape, batch, asked) for batch in batches for shape in ordered)
+    predicted = tuple(_answer(group, fitted, each) for each in questions)
+    return Outlook(group, asked, predicted, price, run)
 
 
-def cost_of_run(run: Work, step: Step, prices: Prices) -> Cost | None:
+def cost_of_run(run: Work, step: Step, price: float | None) -> Cost | None:
     """What ``run`` costs by this step; None where that is not known."""
     if step.total_step_s is None:
         return None
     time_s = step.total_step_s.scaled(run.samples / step.question.samples)
-    return cost_of(run, time_s, step.shape.world_size, prices)
+    return cost_of(time_s, step.shape.world_size, price)

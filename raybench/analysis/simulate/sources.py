@@ -10,7 +10,7 @@ from statistics import mean
 from raybench.analysis import choice
 from raybench.analysis.cost import Work
 from raybench.analysis.labels import label
-from raybench.analysis.objectives import prices_of
+from raybench.analysis.objectives import price_of
 from raybench.analysis.reference import same_devices, scaling_first, without_batch
 from raybench.analysis.resolve import ALIKE, Facts
 from raybench.analysis.scaling import one_device
@@ -80,12 +80,12 @@ def _counted(trials: Sequence[TrialRecord]) -> tuple[ScalingMode, float | None]:
 
 
 def outlook_of_study(results: Facts, run: Work, devices_per_node: int) -> Outlook | None:
-    """The next doublings and their costs at the study's prices; None where nothing was measured."""
+    """The next doublings and their costs at the study's price; None where nothing was measured."""
     group = group_of_study(results)
     if group is None:
         return None
     shapes = shapes_of(doublings(group), max(devices_per_node, group.devices_per_node))
-    return outlook(group, shapes, run, prices_of(results.study))
+    return outlook(group, shapes, run, price_of(results.study))
 
 
 def devices_of_node(environment: Environment, study: Study) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -89,13 +89,15 @@ class Question:
 class Step:
     """A question, and what is known of its step; None where that is nothing.
 
-    ``efficiency`` is over one device: of the throughput for each device (weak), of the step time (strong).
+    ``efficiency`` is over ``baseline_world_size`` devices: of the throughput for each device (weak), of the
+    step time (strong).
     """
 
     question: Question
     step_time_s: Estimate | None = None
     efficiency: Estimate | None = None
     mean_step_s: Estimate | None = None  # over all rounds; None: as ``step_time_s``
+    baseline_world_size: int = 1
 
     @property
     def shape(self) -> Shape:
@@ -111,6 +113,11 @@ class Step:
     def total_step_s(self) -> Estimate | None:
         """The mean step, of which totals are made."""
         return self.mean_step_s or self.step_time_s
+
+    @property
+    def speedup(self) -> Estimate | None:
+        """Over the devices that its efficiency is over."""
+        return self.efficiency and self.efficiency.scaled(self.shape.world_size / self.baseline_world_size)
 
 
 # why a question has no answer
@@ -142,17 +149,12 @@ class Expected(Step):
     held_s: float | None = None  # by which a step's collectives were held longer
     waited_s: float | None = None  # for the slowest device, in a step
 
-    @property
-    def speedup(self) -> Estimate | None:
-        """Over one device."""
-        return self.efficiency and self.efficiency.scaled(self.shape.world_size)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement(Step):
     """One measured step. The interval of ``step_time_s`` has no width where nobody said (n is 1 then).
 
-    ``efficiency`` where it was measured in the same rounds.
+    ``efficiency`` where it was measured in the same rounds, or compared with another measurement.
     """
 
     step_time_s: Estimate
@@ -164,6 +166,17 @@ class Measurement(Step):
         """The standard error of the step's logarithm; 0 where nobody said."""
         half = self.step_time_s.log_half_width
         return half / NORMAL_95 if math.isfinite(half) else 0.0
+
+    @property
+    def throughput_samples_per_s(self) -> Estimate:
+        """Samples of all devices in a step over its time."""
+        return inverse(self.step_time_s).scaled(self.question.samples)
+
+    @property
+    def status(self) -> Status | None:
+        """Its efficiency in one word; None on as many devices as the baseline has: nothing was scaled."""
+        is_scaled = self.shape.world_size != self.baseline_world_size
+        return status(self.speedup, self.efficiency) if is_scaled else None
 
 
 @dataclass(frozen=True)
@@ -209,6 +222,18 @@ class MeasuredGroup:
             repeats.setdefault((each.batch_size, each.shape.world_size, each.shape), []).append(each)
         return tuple(_mean(repeats[key]) for key in sorted(repeats))
 
+    @cached_property
+    def scalings(self) -> tuple[Measurement, ...]:
+        """How each of these scales, over the smallest world size of the same batch.
+
+        Weak scaling: speed-up = throughput over that of the baseline; strong: step time of the baseline over
+        the step time. Efficiency = speed-up over the ratio of world sizes; None where no smaller world size
+        was measured with the batch. One device that was measured in the same rounds comes before every other
+        baseline. Else the ratio is of times that were not measured in the same rounds: where their intervals
+        are not known, neither is that of the ratio.
+        """
+        return tuple(_scaled(each, self.distinct) for each in self.distinct)
+
 
 def _mean(repeats: Sequence[Measurement]) -> Measurement:
     first = next((each for each in repeats if each.is_reference), repeats[0])
@@ -230,63 +255,16 @@ def _over_repeats(times_s: Sequence[Estimate]) -> Estimate:
     return of_log(sum(logs) / len(logs), half, sum(each.n for each in times_s), len(times_s))
 
 
-@dataclass(frozen=True, kw_only=True)
-class MeasuredScaling(Step):
-    """How one batch scales on one shape; None where no smaller world size was measured with it.
-
-    The baseline itself, and other shapes of as many devices, have no status: nothing was scaled.
-
-    Ratios of times that were not measured in the same rounds: where their intervals are not known, neither is
-    that of the ratio.
-    """
-
-    step_time_s: Estimate
-    throughput_samples_per_s: Estimate
-    baseline_world_size: int | None
-    speedup: Estimate | None
-    status: Status | None
-
-
-def measured_scalings(group: MeasuredGroup) -> tuple[MeasuredScaling, ...]:
-    """Every batch and shape, over the smallest world size of the same batch, the smallest batch first.
-
-    Weak scaling: speed-up = throughput over that of the baseline; strong: step time of the baseline over the
-    step time. Efficiency = speed-up over the ratio of world sizes. One device that was measured in the same
-    rounds comes before every other baseline.
-    """
-    distinct = group.distinct
-    return tuple(_scaling(each, _baseline(each, distinct)) for each in distinct)
-
-
-def _baseline(each: Measurement, distinct: tuple[Measurement, ...]) -> Measurement | None:
-    """None where the batch was measured at one world size only."""
+def _scaled(each: Measurement, distinct: Sequence[Measurement]) -> Measurement:
+    """With its efficiency over the smallest world size of the same batch, where it is not known already."""
     same = [other for other in distinct if other.batch_size == each.batch_size]
-    if len({other.shape.world_size for other in same}) < 2:
-        return None
-    return min(same, key=lambda other: (other.shape.world_size, other.shape.nodes))
-
-
-def _scaling(each: Measurement, base: Measurement | None) -> MeasuredScaling:
-    size, rate = each.shape.world_size, _throughput(each)
-    base_size = speedup = efficiency = None
-    if each.efficiency is not None:
-        base_size, efficiency, speedup = 1, each.efficiency, each.efficiency.scaled(size)
-    elif base is not None:
-        base_size = base.shape.world_size
-        exactly = Estimate(1.0, 1.0, 1.0, each.step_time_s.n)
-        speedup = exactly if each is base else unpaired_ratio(rate, _throughput(base))
-        efficiency = speedup.scaled(base_size / size)
-    return MeasuredScaling(
-        question=each.question,
-        step_time_s=each.step_time_s,
-        throughput_samples_per_s=rate,
-        baseline_world_size=base_size,
-        speedup=speedup,
-        efficiency=efficiency,
-        status=None if size == base_size else status(speedup, efficiency),
+    if each.efficiency is not None or len({other.shape.world_size for other in same}) < 2:
+        return each
+    base = min(same, key=lambda other: (other.shape.world_size, other.shape.nodes))
+    ratio = Estimate(1.0, 1.0, 1.0, each.step_time_s.n)
+    if base is not each:
+        ratio = unpaired_ratio(each.throughput_samples_per_s, base.throughput_samples_per_s)
+    base_size = base.shape.world_size
+    return replace(
+        each, efficiency=ratio.scaled(base_size / each.shape.world_size), baseline_world_size=base_size
     )
-
-
-def _throughput(each: Measurement) -> Estimate:
-    """Samples of all devices in a step over its time."""
-    return inverse(each.step_time_s).scaled(each.question.samples)

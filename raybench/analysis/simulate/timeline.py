@@ -280,14 +280,15 @@ def compute_of(record: TrialRecord) -> KnownCompute | None:
     if measurement is None or measurement.gradient_timeline is None:
         return None
     values = series(measurement, "local", slowest_step_s)
-    if values is None:
+    in_rounds = series(measurement, "local", mean_rank_s)
+    if values is None or in_rounds is None:
         return None
     timeline = measurement.gradient_timeline
     tail_s = max(timeline.backward_s - timeline.ready_s[-1], 0.0)
     timed = Compute(timeline.before_s, timeline.ready_s, tail_s, timeline.after_s)
-    whole_s, in_rounds = level(values), series(measurement, "local", mean_rank_s)
+    whole_s = level(values)
     # marks cost time, so of the timeline's own steps only shorter ones say anything
-    moved = max(math.log(level(in_rounds).value / timed.step_s), 0.0) if in_rounds is not None else 0.0
+    moved = max(math.log(level(in_rounds).value / timed.step_s), 0.0)
     half = whole_s.log_half_width
     compute = timed.scaled(whole_s.value / timed.step_s)
     return KnownCompute(compute, half, math.hypot(math.sqrt(2) * half, moved))

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from raybench.analysis import choice
-from raybench.analysis.collectives import Link, LinkKey
+from raybench.analysis.collectives import Link
 from raybench.analysis.labels import setting_words
 from raybench.analysis.reference import bucket_sizes
 from raybench.analysis.resolve import Facts
@@ -35,7 +35,6 @@ from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.records.results import GradientTimeline
 from raybench.spec.knobs import KnobValue, Setting
-from raybench.spec.study import Study
 
 
 @dataclass(frozen=True)
@@ -185,7 +184,7 @@ def what_if(
     changes: Sequence[Change],
     *,
     others: Sequence[TrialRecord] = (),
-    links: Mapping[LinkKey, Link] | None = None,
+    links: Sequence[Link] = (),
     fit: Measured | None = None,
     with_list: bool = False,
 ) -> WhatIf | None:
@@ -217,7 +216,7 @@ def step_models(record: TrialRecord, fit: Measured) -> tuple[StepModel, ...]:
 
     All say of it what was measured. Empty without a timeline.
     """
-    trial = _Trial.of(record, fit.records, None, fit)
+    trial = _Trial.of(record, fit.records, (), fit)
     return () if trial is None else trial.models
 
 
@@ -245,7 +244,7 @@ class _Trial:
         cls,
         record: TrialRecord,
         others: Sequence[TrialRecord],
-        links: Mapping[LinkKey, Link] | None,
+        links: Sequence[Link],
         fit: Measured,
     ) -> _Trial | None:
         alone, known = compute_of(record), wire_of(record, others, links)
@@ -440,24 +439,16 @@ def trial_to_ask(results: Facts) -> TrialRecord | None:
     return max(able, key=lambda record: record.config.world_size, default=None)
 
 
-def bucket_choice(study: Study, record: TrialRecord, fit: Measured | None = None) -> WhatIf | None:
-    """What ``record``, a trial of the default, says of the study's buckets; None where it says nothing.
-
-    ``fit`` has the step as it is reported, other replays, and the steps that predictions are compared with.
-    """
-    if not can_be_asked(record) or not choice.is_default(study, record.config):
-        return None
-    explored = study.knobs.explored().get("bucket_cap_mb")
-    caps = [record.config.setting.bucket_cap_mb, *(explored or USUAL_CAPS)]
-    changes = [Change(bucket_cap_mb=cap) for cap in dict.fromkeys(caps)]
-    return what_if(record, changes, others=fit.records if fit else (), fit=fit, with_list=True)
-
-
 def study_what_if(results: Facts) -> WhatIf | None:
-    """What the first trial of the default that has a gradient timeline says, at the target world size."""
-    for record in (*results.references, *results.measured):  # first by the trial whose figures the report has
-        if record.config.world_size == results.target_world_size:
-            found = bucket_choice(results.study, record, results.fit)
-            if found is not None:
-                return found
+    """What a trial of the default at the target world size says of the study's buckets; None without one.
+
+    The trial whose figures the report has, else the first that can be predicted from.
+    """
+    for record in (*results.references, *results.measured):
+        there = record.config.world_size == results.target_world_size
+        if there and can_be_asked(record) and choice.is_default(results.study, record.config):
+            explored = results.study.knobs.explored().get("bucket_cap_mb")
+            caps = dict.fromkeys([record.config.setting.bucket_cap_mb, *(explored or USUAL_CAPS)])
+            changes = [Change(bucket_cap_mb=cap) for cap in caps]
+            return what_if(record, changes, others=results.measured, fit=results.fit, with_list=True)
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.analysis.objectives import Candidate, Prices, objective_value, pareto_front
+from raybench.analysis.objectives import Candidate, objective_value, pareto_front
 from raybench.analysis.scaling import scaling
 from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
@@ -13,8 +13,8 @@ from tests.support.planted import QUIET, StepCosts
 from tests.unit.studies import failed, measured, request
 
 
-def value(record: TrialRecord, objective: Objective, prices: Prices | None = None) -> float:
-    found = objective_value(record, objective, scaling(record), prices)
+def value(record: TrialRecord, objective: Objective, price: float | None = None) -> float:
+    found = objective_value(record, objective, scaling(record), price)
     assert found is not None
     return found.value
 
@@ -25,7 +25,7 @@ def test_objectives() -> None:
     assert value(record, "efficiency") == pytest.approx(0.8)
     assert value(record, "peak_memory") == 5 << 20
     assert value(record, "cost_per_sample") == pytest.approx(2 * 0.0125 / 64)
-    assert value(record, "cost_per_sample", Prices(3.6)) == pytest.approx(2 * 0.0125 / 64 / 1000)
+    assert value(record, "cost_per_sample", 3.6 / 3600) == pytest.approx(2 * 0.0125 / 64 / 1000)
     assert objective_value(failed(request()), "throughput", scaling(record)) is None
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from raybench.analysis.collectives import LinkKey, link_of_log
+from raybench.analysis.collectives import links_of_log
 from raybench.errors import RequestError
 from raybench.records.other_tools import read_measured, read_nccl_tests
 from tests.support.logs import nccl_log, trainer_state
@@ -40,8 +40,8 @@ def test_the_line_of_a_log_is_the_planted_one(tmp_path: Path, prefix: str) -> No
     log = nccl_log(8, 2, latency_s=4e-5, bytes_per_s=1e11, prefix=prefix)
     logged = read_nccl_tests(written(tmp_path, log))
     assert {(each.nodes, each.device_name) for each in logged} == {(2, "NVIDIA H100 80GB HBM3")}
-    ((key, line),) = link_of_log(logged).items()
-    assert key == LinkKey("all_reduce", 8, 2)
+    (line,) = links_of_log(logged)
+    assert (line.collective, line.place.world_size, line.place.nodes) == ("all_reduce", 8, 2)
     assert line.latency_s is not None
     assert line.latency_s.value == pytest.approx(4e-5, rel=0.01)
     assert line.algorithm_bandwidth_bytes_per_s is not None
@@ -52,12 +52,12 @@ def test_several_tests_in_a_file_each_with_its_own_devices(tmp_path: Path) -> No
     text = (
         nccl_log(2) + nccl_log(4, collective="all_gather") + nccl_log(8, collective="alltoall") + nccl_log(8)
     )
-    found = link_of_log(read_nccl_tests(written(tmp_path, text)))
-    assert set(found) == {
-        LinkKey("all_reduce", 2, 1),
-        LinkKey("all_gather", 4, 1),
-        LinkKey("all_reduce", 8, 1),
-    }
+    found = links_of_log(read_nccl_tests(written(tmp_path, text)))
+    assert [(each.collective, each.place.world_size, each.place.nodes) for each in found] == [
+        ("all_reduce", 2, 1),
+        ("all_gather", 4, 1),
+        ("all_reduce", 8, 1),
+    ]
 
 
 HEAD = "# nThread 1 nGpus 2 minBytes 8 maxBytes 128\n# Using devices\n" + "".join(

@@ -8,7 +8,6 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.cost import run_of
-from raybench.analysis.objectives import Prices
 from raybench.analysis.results import StudyResults
 from raybench.analysis.simulate.outlook import Outlook, outlook, shapes_of
 from raybench.analysis.simulate.sources import group_of_study
@@ -29,7 +28,7 @@ def refused() -> Outlook:
     """Two batches on one and two devices of a node; asked for two nodes and for four."""
     group = group_of_study(planted({(128,): exactly(0.8, 0.04), (8,): exactly(0.3)}, "batch_size"))
     assert group is not None
-    return outlook(group, shapes_of((4, 8), 2), run_of(), Prices())
+    return outlook(group, shapes_of((4, 8), 2), run_of(), None)
 
 
 def test_a_refusal_stands_once_for_all_batches(refused: Outlook) -> None:
@@ -47,7 +46,7 @@ def test_a_run_has_its_interval() -> None:
     spec = study(knobs={"batch_size": [32]})
     group = group_of_study(analyse(spec, grid(spec, (1, 2, 4))[0]))  # with noise
     assert group is not None
-    found = outlook(group, shapes_of((8,), 8), run_of(5_000, 3), Prices())
+    found = outlook(group, shapes_of((8,), 8), run_of(5_000, 3), None)
     table = prediction_table(found, costs=True)
     (place,) = [place for place, each in enumerate(table.columns) if each.heading.startswith("run")]
     assert all(" [" in row[place] for row in table.rows)
@@ -58,24 +57,24 @@ def test_amdahls_column_stands_beside_what_is_predicted_of_each_global_batch(tmp
     times = {256: 0.1, 512: 0.2}
     rows = [f"1,{n},{batch},{0.4 * (f + (1 - f) / n)}" for n in (1, 2, 4) for batch, f in times.items()]
     (group,) = groups(tmp_path, rows, scaling="strong")
-    table = prediction_table(outlook(group, shapes_of((8,), 8), run_of(), Prices()))
+    table = prediction_table(outlook(group, shapes_of((8,), 8), run_of(), None))
     (place,) = [
         place for place, each in enumerate(table.columns) if each.heading == "speed-up by Amdahl's law"
     ]
     assert [row[place] for row in table.rows] == ["4.71x", "3.33x"]
-    weak = prediction_table(outlook(group, shapes_of((8,), 8), run_of(), Prices(), "weak"))
+    weak = prediction_table(outlook(group, shapes_of((8,), 8), run_of(), None, "weak"))
     assert {row[place] for row in weak.rows} == {NONE}
 
 
 def by_law(results: StudyResults) -> Table:
-    return more_table(results.more_devices, run_of(), Prices())
+    return more_table(results.more_devices, run_of(), None)
 
 
 def test_a_fit_has_a_row_for_each_number_of_devices() -> None:
     spec = study(knobs={"batch_size": [128, 32]})
     results = analyse(spec, grid(spec, (1, 2, 4))[0], devices_per_node=64)
     assert results.outlook is not None
-    table = more_table(results.more_devices, run_of(), Prices())
+    table = more_table(results.more_devices, run_of(), None)
     assert [row[:3] for row in table.rows] == [(size, "fit", "128") for size in ("8", "16", "32")]
     assert table.caption.startswith("Fit: a model of the step")
     assert len(results.outlook.answered) == 6  # of both batches
@@ -115,8 +114,8 @@ def test_no_law_speaks_of_devices_that_get_no_sample_or_share_cores() -> None:
 
 def test_predict_answers_by_a_law_for_the_numbers_that_were_asked(tmp_path: Path) -> None:
     (found,) = groups(tmp_path, ["1,1,128,0.5", "1,2,128,0.3125"], scaling="strong")
-    asked = outlook(found, shapes_of((32,), 8), run_of(1e6, 2), Prices())
+    asked = outlook(found, shapes_of((32,), 8), run_of(1e6, 2), None)
     (line,) = [each for each in outlook_sentences(asked) if "Amdahl" in each]
     assert line.endswith(": 3.66x on 32")
-    weak = outlook(found, shapes_of((32,), 8), run_of(1e6, 2), Prices(), "weak")
+    weak = outlook(found, shapes_of((32,), 8), run_of(1e6, 2), None, "weak")
     assert not weak.laws

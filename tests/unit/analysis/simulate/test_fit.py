@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.stats import norm
 
-from raybench.analysis.collectives import Link, LinkKey, SweptPlace
+from raybench.analysis.collectives import Link, SweptPlace
 from raybench.analysis.simulate.fit import (
     BUCKET_BYTES,
     FORM,
@@ -45,9 +46,7 @@ def measured(noise: float = 0.0, seed: int = 3) -> list[Measurement]:
     ]
 
 
-def ratio(
-    points: list[Measurement], asked: list[Question], sweep: dict[LinkKey, Link] | None = None
-) -> np.ndarray:
+def ratio(points: list[Measurement], asked: list[Question], sweep: Sequence[Link] = ()) -> np.ndarray:
     return np.exp(fit(points, sweep).log_step(Places.of(asked))[0]) / steps_s(asked)
 
 
@@ -122,19 +121,15 @@ def test_the_largest_of_one_is_the_mean() -> None:
     assert expected_maximum(np.array([1.0]))[0] == 0
 
 
-def swept(places: list[tuple[int, int]]) -> dict[LinkKey, Link]:
+def swept(places: list[tuple[int, int]]) -> list[Link]:
     """A sweep of the planted network: a step has ten buckets' time, a tenth of it latency."""
-    found = {}
+    found = []
     for world_size, nodes in places:
         at = Places.of([Question(Shape.even(world_size, nodes), 1)])
         time_s = float(np.exp(MODEL.log_communication(PLANTED, at))[0]) / 10
         line = (0.1 * time_s, 0.9 * time_s / BUCKET_BYTES)
-        found[LinkKey("all_reduce", world_size, nodes)] = Link(
-            "all_reduce",
-            SweptPlace(world_size, nodes, "pack", "gloo"),
-            *(of_log(math.log(value), 0.05, 10) for value in (line[0], 1 / line[1])),
-            line,
-        )
+        known = (of_log(math.log(value), 0.05, 10) for value in (line[0], 1 / line[1]))
+        found.append(Link("all_reduce", SweptPlace(world_size, nodes, "pack", "gloo"), *known, line))
     return found
 
 
@@ -144,7 +139,7 @@ NETWORK = [(2, 1), (4, 1), (2, 2), (8, 2), (4, 4), (16, 4)]
 def test_one_node_and_a_sweep_predict_several() -> None:
     points = [each for each in measured(0.01) if each.shape.nodes == 1]
     asked = [Question(Shape((4, 4, 4, 4)), 16)]
-    with_sweep, without = (ratio(points, asked, each) for each in (swept(NETWORK), None))
+    with_sweep, without = (ratio(points, asked, each) for each in (swept(NETWORK), ()))
     assert with_sweep == pytest.approx(1.0, abs=0.35)
     assert abs(np.log(with_sweep)) < abs(np.log(without))
 
@@ -160,8 +155,16 @@ def test_with_a_sweep_another_level_is_no_longer_refused() -> None:
 
 
 def test_without_an_all_reduce_there_is_no_sweep() -> None:
-    assert Sweep.of({}) is None
-    assert Sweep.of(None) is None
+    assert Sweep.of(()) is None
+
+
+def test_of_two_placements_with_equally_many_nodes_the_first_counts() -> None:
+    lines = swept([(2, 1)])
+    spread = [replace(each, line=(1.0, 1.0)) for each in lines]
+    known, both = Sweep.of(lines), Sweep.of([*lines, *spread])
+    assert known is not None
+    assert both is not None
+    assert both.log_time_s == pytest.approx(known.log_time_s)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.cost import run_of
-from raybench.analysis.objectives import Prices
 from raybench.analysis.published import load_figures
 from raybench.analysis.simulate.outlook import Outlook, cost_of_run, doublings, outlook, shapes_of
 from raybench.analysis.simulate.sources import group_of_study
@@ -51,7 +50,7 @@ def measured(
 
 
 def forecast(group: MeasuredGroup, shapes: Sequence[Shape], scaling: ScalingMode | None = None) -> Outlook:
-    return outlook(group, shapes, run_of(), Prices(), scaling)
+    return outlook(group, shapes, run_of(), None, scaling)
 
 
 def answers(found: Outlook) -> dict[tuple[int, int], object]:
@@ -137,7 +136,7 @@ def test_steps_of_one_scaling_do_not_stand_beside_answers_of_the_other(
     found = forecast(group, shapes_of((16, 32), 4), asked)
     assert found.answered == found.predicted  # at 16 as well, which was measured
     first = found.predicted[0]
-    run = cost_of_run(found.run, first, found.prices)
+    run = cost_of_run(found.run, first, found.price)
     assert run is not None
     assert first.step_time_s is not None
     assert run.time_s.value == pytest.approx(1e6 / first.question.samples * first.step_time_s.value)
@@ -179,23 +178,23 @@ def test_shapes_fill_nodes_or_stand_evenly() -> None:
 TIMES_S = {1: 0.100, 2: 0.110, 4: 0.130, 8: 0.300}  # of a batch of 100 a device: 8 are slower than 4
 
 
-def measured_outlook(folder: Path, prices: Prices) -> Outlook:
+def measured_outlook(folder: Path, price: float | None) -> Outlook:
     """What one node measured, and a prediction that is refused: two nodes were never crossed."""
     rows = [f"1,{n},100,{t},{t * 0.99},{t * 1.01}" for n, t in TIMES_S.items()]
     (group,) = groups(folder, rows, header=f"{HEADER},step_time_low_s,step_time_high_s")
     run = run_of(36_000, 10)  # 3,600 steps of one device
-    return outlook(group, shapes_of((16,), 8), run, prices)
+    return outlook(group, shapes_of((16,), 8), run, price)
 
 
 def test_what_a_run_costs(tmp_path: Path) -> None:
-    found = measured_outlook(tmp_path, Prices(2.0))
-    two = cost_of_run(found.run, found.group.distinct[1], found.prices)
+    found = measured_outlook(tmp_path, 2.0 / 3600)
+    two = cost_of_run(found.run, found.group.distinct[1], found.price)
     assert two is not None
     assert two.time_s.value == pytest.approx(3600 / 2 * 0.110)
     assert two.device_s.value == pytest.approx(3600 * 0.110)
     assert two.money is not None
     assert two.money.value == pytest.approx(3600 / 2 * 0.110 / 3600 * (2 * 2.0))
-    assert cost_of_run(found.run, found.predicted[0], found.prices) is None  # refused
+    assert cost_of_run(found.run, found.predicted[0], found.price) is None  # refused
 
 
 def test_a_run_takes_mean_steps_measured_or_predicted(tmp_path: Path) -> None:
@@ -203,9 +202,9 @@ def test_a_run_takes_mean_steps_measured_or_predicted(tmp_path: Path) -> None:
     sizes = {1: (0.1, 0.1), 2: (0.11, 0.11), 4: (0.12, 0.12), 8: (0.13, 0.143)}
     rows = [f"1,{size},32,{step_s},{mean_s}" for size, (step_s, mean_s) in sizes.items()]
     (group,) = groups(tmp_path, rows, header=f"{HEADER},mean_step_time_s")
-    found = outlook(group, shapes_of((16,), 16), run_of(), Prices())
+    found = outlook(group, shapes_of((16,), 16), run_of(), None)
     (*_, eight), (sixteen,) = group.distinct, found.predicted
-    of_eight, of_sixteen = (cost_of_run(found.run, each, found.prices) for each in (eight, sixteen))
+    of_eight, of_sixteen = (cost_of_run(found.run, each, found.price) for each in (eight, sixteen))
     assert eight.step_time_s.value == pytest.approx(0.13)
     assert of_eight is not None
     assert of_eight.time_s.value == pytest.approx(0.143 * 1e6 / (8 * 32))
@@ -227,9 +226,9 @@ def test_002_what_its_run_costs_on_each_number_of_devices(tmp_path: Path) -> Non
     sizes = (1, 2, 4, 8)
     rows = [f"1,{size},50000,{figures['epoch_time', size]}" for size in sizes]
     (group,) = groups(tmp_path, rows, scaling="strong")
-    found = outlook(group, shapes_of((16,), 16), run_of(50_000, 10), Prices(1.5))
-    for scaling, size in zip(found.scalings, sizes, strict=True):
-        run = cost_of_run(found.run, group.distinct[sizes.index(size)], found.prices)
+    found = outlook(group, shapes_of((16,), 16), run_of(50_000, 10), 1.5 / 3600)
+    for scaling, size in zip(found.group.scalings, sizes, strict=True):
+        run = cost_of_run(found.run, group.distinct[sizes.index(size)], found.price)
         assert run is not None
         assert scaling.speedup is not None
         assert scaling.efficiency is not None
@@ -245,7 +244,7 @@ def test_002_what_its_run_costs_on_each_number_of_devices(tmp_path: Path) -> Non
 def test_002_alone_cannot_say_what_more_devices_bring(tmp_path: Path) -> None:
     """One device was measured, two were projected: that is no basis for 16."""
     (group,) = groups(tmp_path, ["1,1,128,0.559", "1,2,128,0.313"], scaling="strong")
-    found = outlook(group, shapes_of((4, 8, 16), 16), run_of(50_000, 10), Prices(1.5))
+    found = outlook(group, shapes_of((4, 8, 16), 16), run_of(50_000, 10), 1.5 / 3600)
     assert all(each.refused for each in found.predicted)
 
 
@@ -255,7 +254,7 @@ def test_the_law_of_two_world_sizes_is_the_report_s() -> None:
     results = planted(costs, "batch_size", scaling={"mode": "strong"})
     group = group_of_study(results)
     assert group is not None
-    found = outlook(group, shapes_of((4,), 4), run_of(), Prices())
+    found = outlook(group, shapes_of((4,), 4), run_of(), None)
     assert list(found.laws) == [128]  # batch 8 is slower on two devices
     assert results.waterfall is not None
     assert results.more_devices is not None
@@ -276,7 +275,7 @@ def test_in_weak_scaling_what_further_devices_brought_is_said_of_every_batch() -
     spec = study(knobs={"batch_size": [512, 32]})
     group = group_of_study(analyse(spec, grid(spec, (1, 2, 4))[0]))
     assert group is not None
-    found = outlook(group, shapes_of((8,), 4), run_of(), Prices())
+    found = outlook(group, shapes_of((8,), 4), run_of(), None)
     assert found.laws == {}
     assert [(batch, [each.more for each in doubled]) for batch, doubled in found.returns] == [
         (32, [2, 4]),
@@ -284,7 +283,7 @@ def test_in_weak_scaling_what_further_devices_brought_is_said_of_every_batch() -
     ]
     slow = group_of_study(planted({(8,): exactly(0.3)}, "batch_size"))
     assert slow is not None
-    line, *_ = returns_words(outlook(slow, shapes_of((4,), 4), run_of(), Prices()))
+    line, *_ = returns_words(outlook(slow, shapes_of((4,), 4), run_of(), None))
     assert line.startswith("each further device brought: -40% [")
     assert line.endswith("] of one (1 to 2)")
 
@@ -293,7 +292,7 @@ def test_devices_of_a_new_node_bring_less(tmp_path: Path) -> None:
     """Of two placements of one world size the one on the fewest nodes counts."""
     rows = ["1,1,100,0.100", "1,4,100,0.110", "2,4,100,0.200", "2,8,100,0.250"]
     (group,) = groups(tmp_path, rows)
-    ((_, found),) = outlook(group, shapes_of((16,), 4), run_of(), Prices()).returns
+    ((_, found),) = outlook(group, shapes_of((16,), 4), run_of(), None).returns
     assert [(each.fewer, each.more) for each in found] == [(1, 4), (4, 8)]
     speedups = [4 * 0.1 / 0.11, 8 * 0.1 / 0.25]
     assert [each.each.value for each in found] == pytest.approx(
@@ -305,6 +304,6 @@ def test_what_is_refused_has_no_figures() -> None:
     """As three lines "refused" with full columns, and an interval of ±1921%."""
     group = group_of_study(planted({(128,): exactly(0.8, 0.04), (8,): exactly(0.3)}, "batch_size"))
     assert group is not None
-    found = outlook(group, shapes_of((4, 8), 4), run_of(), Prices(1.2))
+    found = outlook(group, shapes_of((4, 8), 4), run_of(), 1.2 / 3600)
     for row in prediction_table(found).rows:
         assert row[2:5] == ("refused", NONE, NONE)

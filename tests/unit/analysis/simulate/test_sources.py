@@ -9,11 +9,10 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.cost import run_of
-from raybench.analysis.objectives import Prices
 from raybench.analysis.resolve import resolve
 from raybench.analysis.simulate.outlook import cost_of_run
 from raybench.analysis.simulate.sources import group_of_study, shape_of
-from raybench.analysis.simulate.steps import MeasuredGroup, Shape, measured_scalings
+from raybench.analysis.simulate.steps import MeasuredGroup, Shape
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.report.prediction import more_sentences, more_table
@@ -153,7 +152,7 @@ def test_a_script_scales_as_the_samples_of_its_steps_do(
     assert group.scaling == scaling
     assert [each.question.batch_size for each in group.measurements] == per_device
     assert [each.question.samples for each in group.measurements] == list(samples.values())
-    one, *_, four = measured_scalings(group)
+    one, *_, four = group.scalings
     assert one.throughput_samples_per_s.value == pytest.approx(64 / 0.080)
     assert four.speedup is not None
     assert four.speedup.value == pytest.approx(samples[4] / 64 * 0.080 / 0.040)
@@ -184,7 +183,7 @@ def test_a_global_batch_is_of_the_samples_that_a_script_counts() -> None:
     assert found.more_devices is not None
     assert found.more_devices.law is not None
     assert [size for size, _ in found.more_devices.law.speedups] == [32, 64, 128]
-    rows = more_table(found.more_devices, run_of(), Prices()).rows
+    rows = more_table(found.more_devices, run_of(), None).rows
     assert [row[2] for row in rows] == ["16", "8"]
 
 
@@ -250,7 +249,7 @@ def test_a_report_predicts_from_three_world_sizes_on() -> None:
     assert outlook is not None
     assert [each.shape.world_size for each in outlook.predicted] == [16, 32, 64] * 2
     assert len(outlook.answered) == 6
-    one = cost_of_run(outlook.run, outlook.group.distinct[0], outlook.prices)
+    one = cost_of_run(outlook.run, outlook.group.distinct[0], outlook.price)
     assert one is not None
     assert one.money is not None
     assert one.money.value == pytest.approx(1e6 / 3200 / 3600 * 2.0, rel=1e-3)

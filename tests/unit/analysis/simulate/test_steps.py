@@ -8,7 +8,7 @@ import pytest
 
 from raybench.analysis.published import Figure, load_figures
 from raybench.analysis.scaling import Status
-from raybench.analysis.simulate.steps import MeasuredScaling, Shape, measured_scalings
+from raybench.analysis.simulate.steps import Measurement, Shape
 from tests.unit.analysis.simulate.tables import HEADER, groups
 
 
@@ -21,11 +21,11 @@ def steps_of(study: str, quantity: str) -> list[tuple[str, Figure]]:
     ]
 
 
-def by_size(found: tuple[MeasuredScaling, ...], batch: int) -> dict[int, MeasuredScaling]:
+def by_size(found: tuple[Measurement, ...], batch: int) -> dict[int, Measurement]:
     return {each.shape.world_size: each for each in found if each.batch_size == batch}
 
 
-def told(each: MeasuredScaling) -> tuple[str, str, Status | None]:
+def told(each: Measurement) -> tuple[str, str, Status | None]:
     """The speed-up and the efficiency as a write-up prints them, and the status."""
     assert each.speedup is not None
     assert each.efficiency is not None
@@ -39,7 +39,7 @@ def test_001_an_mlp_at_two_batches(tmp_path: Path) -> None:
     ]
     assert len(rows) == 4
     (group,) = groups(tmp_path, rows)
-    found = measured_scalings(group)
+    found = group.scalings
     assert told(by_size(found, 256)[2]) == ("0.37x", "18%", Status.NEGATIVE)
     assert told(by_size(found, 4096)[2]) == ("1.75x", "87%", Status.GOOD)
     rates = [f"{by_size(found, batch)[2].throughput_samples_per_s.value:.0f}" for batch in (256, 4096)]
@@ -56,7 +56,7 @@ def test_003_strategies_share_their_one_device(tmp_path: Path) -> None:
     for strategy in ("ddp", "dp"):
         own = [row for row in rows if row.startswith("1,1,") or row.endswith(f",{strategy}")]
         (group,) = groups(tmp_path, own, header=f"{HEADER},strategy", scaling="strong")
-        found[strategy] = by_size(measured_scalings(group), 50000)[2]
+        found[strategy] = by_size(group.scalings, 50000)[2]
     assert told(found["ddp"]) == ("1.92x", "96%", Status.EXCELLENT)
     assert told(found["dp"]) == ("0.51x", "25%", Status.NEGATIVE)
 
@@ -67,7 +67,7 @@ def test_004_negative_scaling_of_a_small_encoder(tmp_path: Path) -> None:
     four_s, speedup = figures["epoch_time"].value, figures["speedup"].value
     rows = [f"1,1,32,{four_s * speedup}", f"1,4,32,{four_s}"]
     (group,) = groups(tmp_path, rows, scaling="strong")
-    four = by_size(measured_scalings(group), 32)[4]
+    four = by_size(group.scalings, 32)[4]
     assert told(four)[::2] == ("0.46x", Status.NEGATIVE)
     assert four.efficiency is not None
     assert four.efficiency.value == pytest.approx(figures["efficiency"].value, abs=0.0005)
@@ -77,7 +77,7 @@ def test_a_fixed_global_batch_that_scales_negatively(tmp_path: Path) -> None:
     times_ms = {1: 132.0, 2: 249.0, 4: 2366.0, 8: 5947.0}
     rows = [f"1,{size},2048,{time_ms / 1e3}" for size, time_ms in times_ms.items()]
     (group,) = groups(tmp_path, rows, scaling="strong")
-    found = by_size(measured_scalings(group), 2048)
+    found = by_size(group.scalings, 2048)
     for size, time_ms in times_ms.items():
         each = found[size]
         assert each.speedup is not None
@@ -91,7 +91,7 @@ def test_a_fixed_global_batch_that_scales_negatively(tmp_path: Path) -> None:
 def test_intervals_of_the_file_are_carried_over(tmp_path: Path) -> None:
     header = f"{HEADER},step_time_low_s,step_time_high_s"
     (group,) = groups(tmp_path, ["1,1,32,0.010,0.0095,0.0105", "1,2,32,0.010,0.0095,0.0105"], header=header)
-    two = measured_scalings(group)[1]
+    two = group.scalings[1]
     assert two.efficiency is not None
     assert two.efficiency.low == pytest.approx(0.9319, abs=0.001)  # exp(-sqrt(2) log(0.0105 / 0.0095) / 2)
     assert two.efficiency.high == pytest.approx(1.0733, abs=0.001)
@@ -99,14 +99,14 @@ def test_intervals_of_the_file_are_carried_over(tmp_path: Path) -> None:
 
 def test_one_row_has_no_speedup(tmp_path: Path) -> None:
     (group,) = groups(tmp_path, ["1,4,32,0.010"])
-    (only,) = measured_scalings(group)
+    (only,) = group.scalings
     assert only.speedup is only.efficiency is only.status is None
     assert only.throughput_samples_per_s.value == pytest.approx(12800)
 
 
 def test_a_batch_without_one_device_is_compared_with_the_fewest(tmp_path: Path) -> None:
     (group,) = groups(tmp_path, ["1,2,32,0.010", "2,4,32,0.0125"])
-    two, four = measured_scalings(group)
+    two, four = group.scalings
     assert (two.baseline_world_size, four.baseline_world_size) == (2, 2)
     assert four.speedup is not None
     assert four.efficiency is not None
@@ -116,5 +116,5 @@ def test_a_batch_without_one_device_is_compared_with_the_fewest(tmp_path: Path) 
 
 def test_the_same_number_of_devices_scales_nothing(tmp_path: Path) -> None:
     (group,) = groups(tmp_path, ["1,2,32,0.1", "2,2,32,0.2", "1,4,32,0.1"])
-    found = {each.shape: each.status for each in measured_scalings(group)}
+    found = {each.shape: each.status for each in group.scalings}
     assert found == {Shape((2,)): None, Shape((1, 1)): None, Shape((4,)): Status.EXCELLENT}

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from raybench.analysis.collectives import link
-from raybench.analysis.scaling import Measured
+from raybench.analysis.collectives import links, messages
+from raybench.analysis.resolve import resolve
 from raybench.analysis.simulate.network import KNOWN_WITHIN, replay_s, wire_of
 from raybench.analysis.simulate.timeline import best_caps
-from raybench.analysis.simulate.what_if import Change, Predicted, bucket_choice, can_be_asked, what_if
+from raybench.analysis.simulate.what_if import Change, Predicted, WhatIf, can_be_asked, study_what_if, what_if
 from raybench.errors import RequestError
 from raybench.records.record import TrialRecord
 from raybench.spec import Setting
+from raybench.spec.study import Study
 from tests.support.planted import QUIET, FakeLink, StepCosts
 from tests.unit.analysis.simulate.planted import (
     AFTER_S,
@@ -34,6 +37,10 @@ def predicted(record: TrialRecord, *changes: Change, others: tuple[TrialRecord, 
     found = what_if(record, changes, others=others)
     assert found is not None
     return list(found.points)
+
+
+def chosen_by(spec: Study, *records: TrialRecord) -> WhatIf | None:
+    return study_what_if(resolve(spec, records))
 
 
 @pytest.mark.parametrize("cap", [1.0, 2.0, 4.0, 25.0, "default"])
@@ -186,8 +193,12 @@ def test_latency_from_a_sweep() -> None:
     planted = FakeLink(latency_s=0.0004, bandwidth_bytes_per_s=1 / S_PER_BYTE)
     records, _ = swept(planted)
     record = trial().model_copy(update={"nodes": records[0].nodes})
-    found = wire_of(record, links=link(records))
+    lines = links(messages(records))
+    found = wire_of(record, links=lines)
     assert found is not None
+    # of two placements with equally many nodes the first counts
+    spread = [replace(each, line=(1.0, 1.0), latency_s=None) for each in lines]
+    assert wire_of(record, links=[*lines, *spread]) == found
     assert found.latency_half < KNOWN_WITHIN
     ratio = found.wire.latency_s / found.wire.s_per_byte
     assert ratio == pytest.approx(0.0004 / S_PER_BYTE, rel=0.5)
@@ -195,12 +206,12 @@ def test_latency_from_a_sweep() -> None:
 
 def test_the_buckets_that_a_study_would_choose_by_its_first_trial() -> None:
     spec = study(knobs={"bucket_cap_mb": ["default", 1, 2, 25]})
-    chosen = bucket_choice(spec, trial())
+    chosen = chosen_by(spec, trial())
     assert chosen is not None
     best = min((exposed_s(cap), str(cap)) for cap in ("default", 1.0, 2.0, 25.0))
     first = min(chosen.points, key=lambda each: each.step_time_s.value)
     assert str(first.setting.bucket_cap_mb) == best[1]
-    assert bucket_choice(spec, trial(1.0)) is None  # no trial of the default
+    assert chosen_by(spec, trial(1.0)) is None  # no trial of the default
 
 
 def test_an_oversubscribed_trial_is_not_asked() -> None:
@@ -214,7 +225,7 @@ def test_an_oversubscribed_trial_is_not_asked() -> None:
 def test_a_trial_that_was_not_taken_apart_says_nothing() -> None:
     plain = measured(StepCosts(plain_s=0.01), QUIET)
     assert what_if(plain, [Change(bucket_cap_mb=1.0)]) is None
-    assert bucket_choice(study(), plain) is None
+    assert chosen_by(study(), plain) is None
 
 
 GPUS = study(resources={"device": "cuda"}, scaling={"world_sizes": [2]})
@@ -222,7 +233,7 @@ GPUS = study(resources={"device": "cuda"}, scaling={"world_sizes": [2]})
 
 def test_a_list_of_sizes_is_proposed_where_it_is_certainly_faster_than_any_single_one() -> None:
     records = [trial_in_bursts(), trial_in_bursts(1.0)]  # two replays, which tell the latency
-    found = bucket_choice(GPUS, records[0], Measured(records))
+    found = chosen_by(GPUS, *records)
     assert found is not None
     assert found.listed is not None
     single, best = best_caps(BURSTS)
@@ -240,7 +251,7 @@ def test_a_list_of_sizes_is_proposed_where_it_is_certainly_faster_than_any_singl
 
 def test_a_list_that_was_tested_is_the_one_in_the_table() -> None:
     records = [trial_in_bursts(), trial_in_bursts(1.0), trial_in_bursts("1/5/15", role="verification")]
-    found = bucket_choice(GPUS, records[0], Measured(records))
+    found = chosen_by(GPUS, *records)
     assert found is not None
     row = found.points[-1]
     assert row.setting.bucket_cap_mb == "1/5/15"
@@ -249,7 +260,7 @@ def test_a_list_that_was_tested_is_the_one_in_the_table() -> None:
 
 def test_without_the_latency_no_list_is_certainly_faster() -> None:
     record = trial_in_bursts()
-    found = bucket_choice(GPUS, record, Measured([record]))
+    found = chosen_by(GPUS, record)
     assert found is not None
     assert found.listed is not None
     assert not found.listed.is_proposed

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from raybench.analysis.findings.evenness import slowest_rank
-from raybench.analysis.laws import karp_flatt
+from raybench.analysis.laws import serial_fraction
 from raybench.analysis.scaling import one_device, scaling
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.waterfall import Waterfall
@@ -191,4 +191,5 @@ def test_the_simple_words() -> None:
 
 def test_karp_flatt_of_amdahls_own_speedup_is_f() -> None:
     f, n = 0.07, 16
-    assert karp_flatt(1 / (f + (1 - f) / n), n) == pytest.approx(f)
+    speedup = 1 / (f + (1 - f) / n)
+    assert serial_fraction(Estimate(speedup, speedup, speedup, 1), n).value == pytest.approx(f)
