@@ -311,11 +311,14 @@ class TrainingRequest(_Request):
 
     @property
     def learning_rate_factor(self) -> float:
-        """What the optimizer's learning rate is multiplied with."""
-        config = self.config
-        return self.training.learning_rate_factor(
-            config.global_batch_size, self.reference_batch, config.world_size
-        )
+        """What the optimizer's learning rate is multiplied with.
+
+        Linear: Goyal et al. (2017), "Accurate, large minibatch SGD", section 2.1. World size: also where the
+        devices share one global batch.
+        """
+        linear = self.config.global_batch_size / self.reference_batch
+        factors = {"none": 1.0, "linear": linear, "world_size": self.config.world_size}
+        return factors[self.training.learning_rate_scaling]
 
 
 class CollectivesRequest(_Request):

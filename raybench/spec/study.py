@@ -227,15 +227,6 @@ class TrainingSpec(Model):
     )
     timeout_seconds: Seconds = Field(7200.0, description="a training trial is ended after this time, in s")
 
-    def learning_rate_factor(self, global_batch: int, reference_batch: int, world_size: int) -> float:
-        """What the optimizer's learning rate is multiplied with at ``global_batch`` samples a step.
-
-        Linear: Goyal et al. (2017), "Accurate, large minibatch SGD", section 2.1. World size: also where the
-        devices share one global batch.
-        """
-        factors = {"none": 1.0, "linear": global_batch / reference_batch, "world_size": world_size}
-        return factors[self.learning_rate_scaling]
-
     def warmup_factor(self, step: int, steps_per_epoch: int) -> float:
         """Share of the scaled learning rate that optimizer step ``step`` (from 0) takes."""
         warmup = round(self.warmup_epochs * steps_per_epoch)
