@@ -157,8 +157,7 @@ def test_what_makes_two_incomparable_is_named(changes, line):
                     "name": "V100",
                     "memory_bytes": 16 * 2**30,
                     "power_limit_watts": 300.0,
-                    "uuid": "x",
-                    "clock_mhz": 3,
+                    "compute_capability": "7.0",
                 }
             ]
         },
