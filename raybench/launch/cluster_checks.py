@@ -44,18 +44,15 @@ def _merged(answers: Sequence[Answered[list[Check]]]) -> Iterator[Check]:
     """Each thing found once, with the nodes where it was found, unless that is on all of them."""
     where: dict[Check, list[Node]] = {}
     for answer in answers:
-        for check in dict.fromkeys(answer.value or [_silent(answer)]):
+        mend = f"ray logs raylet.err --node-ip {answer.node.address}"
+        silent = Check("node", "missing", answer.error or "nothing was found", mend)
+        for check in dict.fromkeys(answer.value or [silent]):
             where.setdefault(check, []).append(answer.node)
     names = [check.name for check in where]
     for check in sorted(where, key=lambda check: names.index(check.name)):
         nodes = where[check]
         on = "" if len(nodes) == len(answers) > 1 else f"{', '.join(node.hostname for node in nodes)}: "
         yield replace(check, found=f"{on}{check.found}")
-
-
-def _silent(answer: Answered[list[Check]]) -> Check:
-    words = answer.error or "nothing was found"
-    return Check("node", "missing", words, "ray logs raylet.err --node-ip " + answer.node.address)
 
 
 def _versions(nodes: Sequence[Node]) -> Iterator[Check]:

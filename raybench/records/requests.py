@@ -183,18 +183,15 @@ class _Request(Frozen):
         How long it may take is left out: a study resumed with longer time-outs measures nothing twice. So is
         what is kept beside the numbers: a trained model, a profile.
         """
-        text = json.dumps(self._asked(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-    def _asked(self) -> dict[str, Any]:
-        """What the id is made of."""
         asked = self.model_dump(mode="json", exclude={"config": {"oversubscribed"}, **self.NOT_ASKED})
         for setting in (asked["config"].get("setting") or {}, asked.get("anchor") or {}):
             for name in Setting.unasked(setting):
                 del setting[name]
         # the first visit is the trial itself, in the first start; a further one is another trial
         unasked = [name for name in ("visit", "start", "as_if") if not asked.get(name)]
-        return {name: value for name, value in asked.items() if name not in unasked}
+        asked = {name: value for name, value in asked.items() if name not in unasked}
+        text = json.dumps(asked, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 class AsIf(Frozen):
