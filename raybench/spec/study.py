@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from raybench.spec.base import (
     LONGEST_S,
@@ -74,6 +74,15 @@ class OptimizerSpec(Model):
     weight_decay: NonNegativeFloat = Field(0.0, description="as torch.optim takes it")
 
 
+def _placements(value: Any) -> Any:
+    """One placement stands for a list of one."""
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, list | tuple) and value and all(isinstance(rank, int) for rank in value):
+        return (tuple(value),)
+    return value
+
+
 class ScalingSpec(Model):
     """What stays the same while devices are added, and where the workers stand."""
 
@@ -85,11 +94,13 @@ class ScalingSpec(Model):
         description='numbers of devices; "all": 1, 2, 4, ... and every device; under strong scaling those '
         "over which the batches can be divided",
     )
-    placement: Annotated[tuple[Placement, ...], AfterValidator(no_repeats)] = Field(
-        ("pack",),
-        min_length=1,
-        description="pack takes as few nodes as can be, spread one device of each in turn, a list of ranks "
-        "is itself",
+    placement: Annotated[tuple[Placement, ...], BeforeValidator(_placements), AfterValidator(no_repeats)] = (
+        Field(
+            ("pack",),
+            min_length=1,
+            description="pack takes as few nodes as can be, spread one device of each in turn, a list of ranks "
+            "is itself",
+        )
     )
 
     as_if: Annotated[Listed[PositiveInt], Field(max_length=MOST_AS_IF)] | None = Field(
@@ -98,15 +109,6 @@ class ScalingSpec(Model):
         "were that many: collectives last as long as on them; unset: in a last visit the next two doublings "
         "of several nodes, whose network is measured with them",
     )
-
-    @field_validator("placement", mode="before")
-    @classmethod
-    def _one_placement(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            return (value,)
-        if isinstance(value, list | tuple) and value and all(isinstance(rank, int) for rank in value):
-            return (tuple(value),)
-        return value
 
 
 class SearchSpec(Model):

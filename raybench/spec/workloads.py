@@ -245,6 +245,20 @@ class TrainerSpec(OwnCodeSpec):
     input: Literal["real"] = Field("real", description="the Trainer's own data sets")
 
 
+def _in_a_shell(args: str) -> str:
+    try:
+        shlex.split(args)
+    except ValueError as error:
+        raise ValueError(f"arguments quoted as in a shell: {error}") from None
+    return args
+
+
+def _with_other_names(links: tuple[str, ...]) -> tuple[str, ...]:
+    if len({link.rstrip("/").rsplit("/", 1)[-1] for link in links}) < len(links):
+        raise ValueError("names that differ")
+    return links
+
+
 class ScriptSpec(Model):
     """A script that torchrun runs, as it is: each worker runs it, timed at its optimizer's steps."""
 
@@ -252,7 +266,7 @@ class ScriptSpec(Model):
 
     script: str = Field(description="a file, or with is_module the module that python -m runs")
     is_module: Switch = Field(False, description="whether script is a module")
-    args: str = Field(
+    args: Annotated[str, AfterValidator(_in_a_shell)] = Field(
         "",
         description="its arguments, quoted as in a shell; {batch_size} and every other knob become the "
         "setting's value, {world_size}, {global_batch_size} and {seed} for theirs",
@@ -262,7 +276,7 @@ class ScriptSpec(Model):
         description="samples of one device in an optimizer step, accumulated ones too, on any number of "
         "devices; unset: as many as torch's DataLoaders gave, else {batch_size}",
     )
-    links: Listed[str] = Field(
+    links: Annotated[Listed[str], AfterValidator(_with_other_names)] = Field(
         (),
         description="files and folders, absolute, next to the script or in the current directory, that the "
         "script finds in the empty one in which it runs",
@@ -291,13 +305,6 @@ class ScriptSpec(Model):
         """The names in braces in its arguments."""
         return tuple(dict.fromkeys(_PLACEHOLDER.findall(self.args)))
 
-    @field_validator("links")
-    @classmethod
-    def _links_differ(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if len({link.rstrip("/").rsplit("/", 1)[-1] for link in value}) < len(value):
-            raise ValueError("names that differ")
-        return value
-
     def words(self, values: Mapping[str, Any]) -> list[str]:
         """Its arguments with the ``values`` of the placeholders."""
 
@@ -312,15 +319,6 @@ class ScriptSpec(Model):
     def _are_ddps(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
         if {*(value or ())} - {*cls.DDP_KNOBS}:
             raise ValueError(f"of {', '.join(cls.DDP_KNOBS)}")
-        return value
-
-    @field_validator("args")
-    @classmethod
-    def _splits(cls, value: str) -> str:
-        try:
-            shlex.split(value)
-        except ValueError as error:
-            raise ValueError(f"arguments quoted as in a shell: {error}") from None
         return value
 
 
