@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from raybench.machine.host import allowed_cores, cores_of_node, installed_version, numa_nodes, read
 
@@ -23,10 +23,8 @@ _EXCLUSIVE_PROCESS, _MIG_ON = 3, 1
 PCI_DEVICES = Path("/sys/bus/pci/devices")
 
 
-class Gpu(BaseModel):
+class Gpu(BaseModel, frozen=True):
     """One GPU, as its driver describes it; None: the driver does not tell."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     name: str = Field(description="model")
     compute_capability: str | None = Field(None, description="what its kernels are compiled for, as 9.0")
@@ -53,10 +51,8 @@ class Gpu(BaseModel):
     )
 
 
-class Graphics(BaseModel):
+class Graphics(BaseModel, frozen=True):
     """The visible GPUs and how they are connected; empty without a driver."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     gpus: tuple[Gpu, ...] = Field((), description="the visible GPUs, in the order of their PCI bus ids")
     gpu_links: tuple[tuple[str, ...], ...] = Field(

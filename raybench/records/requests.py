@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field
@@ -161,11 +161,6 @@ class Configuration(Place):
         if self.placement != other.placement:
             changes["placement"] = placement_words(self.placement)
         return changes
-
-    def has(self, changes: Mapping[str, KnobValue]) -> bool:
-        """Whether these knobs and variables have these values here; None: a variable that is not set."""
-        values = self.environment | self.setting.model_dump()
-        return all(values.get(name) == value for name, value in changes.items())
 
 
 class _Request(Frozen):
