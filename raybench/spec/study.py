@@ -83,6 +83,9 @@ def _placements(value: Any) -> Any:
     return value
 
 
+Placements = Annotated[tuple[Placement, ...], BeforeValidator(_placements), AfterValidator(no_repeats)]
+
+
 class ScalingSpec(Model):
     """What stays the same while devices are added, and where the workers stand."""
 
@@ -94,15 +97,12 @@ class ScalingSpec(Model):
         description='numbers of devices; "all": 1, 2, 4, ... and every device; under strong scaling those '
         "over which the batches can be divided",
     )
-    placement: Annotated[tuple[Placement, ...], BeforeValidator(_placements), AfterValidator(no_repeats)] = (
-        Field(
-            ("pack",),
-            min_length=1,
-            description="pack takes as few nodes as can be, spread one device of each in turn, a list of ranks "
-            "is itself",
-        )
+    placement: Placements = Field(
+        ("pack",),
+        min_length=1,
+        description="pack takes as few nodes as can be, spread one device of each in turn, a list of ranks "
+        "is itself",
     )
-
     as_if: Annotated[Listed[PositiveInt], Field(max_length=MOST_AS_IF)] | None = Field(
         None,
         description="further numbers of devices, measured in the rounds of the target world size as if there "
