@@ -190,7 +190,7 @@ _NO_TIMING = re.compile(
     r"|TORCH_NCCL_DEBUG_INFO_|NCCL_(DEBUG|VERSION|COMM_ID|HOSTID))"
 )
 MOST_NAMES = 4
-_MEMORY_UNIT = 2**30  # a kernel's update reserves another few MB
+_MEMORY_TOLERANCE = 0.01  # a kernel's update reserves another few MB
 
 
 def unlike_nodes(environment: Environment) -> list[str]:
@@ -202,7 +202,7 @@ def unlike_nodes(environment: Environment) -> list[str]:
         names: dict[str, list[str]] = {}
         for node, each in zip(nodes, described, strict=True):
             names.setdefault(_word(each.get(key)), []).append(node.hostname)
-        if len(names) > 1:
+        if len(names) > 1 and not (key == "memory_bytes" and _near(nodes)):
             parts = [f"{value} on {few(who)}" for value, who in names.items()]
             lines.append(f"{key}: {', '.join(parts)}")
     return lines
@@ -234,8 +234,13 @@ def _differences(before: Environment, now: Environment) -> list[str]:
     return [
         f"{key}: {_word(old.get(key))} before, {_word(new.get(key))} now"
         for key in old | new
-        if old.get(key) != new.get(key)
+        if old.get(key) != new.get(key) and not (key == "memory_bytes" and _near((before, now)))
     ]
+
+
+def _near(nodes: Sequence[Environment]) -> bool:
+    sizes = [node.memory_bytes for node in nodes]
+    return max(sizes) - min(sizes) <= _MEMORY_TOLERANCE * max(sizes)
 
 
 def _word(value: object) -> str:
@@ -261,7 +266,6 @@ def comparable(environment: Environment) -> dict[str, object]:
     )
     more = ("governor", "python", "driver_version", "cuda_version")
     flat: dict[str, object] = {name: getattr(environment, name) for name in (*names, *more)}
-    flat["memory_bytes"] = round(environment.memory_bytes / _MEMORY_UNIT) * _MEMORY_UNIT
     flat |= {f"packages.{name}": version for name, version in environment.packages.items()}
     flat["number of GPUs"] = len(environment.gpus)
     for index, gpu in enumerate(environment.gpus):

@@ -167,6 +167,12 @@ def test_what_may_change(changes):
     assert differences(an_environment(), an_environment(**changes)) == []
 
 
+def test_memory_may_differ_by_1_percent():
+    before = an_environment(memory_bytes=int(62.51 * 2**30))
+    assert differences(before, an_environment(memory_bytes=int(62.49 * 2**30))) == []
+    assert len(differences(before, an_environment(memory_bytes=int(61.5 * 2**30)))) == 1
+
+
 def test_fields_of_a_later_version_are_ignored():
     assert Environment.model_validate({**an_environment().model_dump(), "later": 1}) == an_environment()
 
