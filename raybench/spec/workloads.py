@@ -7,15 +7,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args
 
-from pydantic import (
-    AfterValidator,
-    ConfigDict,
-    Discriminator,
-    Field,
-    Tag,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from raybench.spec.base import Listed, ListOrValue, Model, PositiveInt, Switch
 from raybench.spec.knobs import Setting
@@ -259,6 +251,12 @@ def _with_other_names(links: tuple[str, ...]) -> tuple[str, ...]:
     return links
 
 
+def _are_ddps(knobs: tuple[str, ...]) -> tuple[str, ...]:
+    if {*knobs} - {*ScriptSpec.DDP_KNOBS}:
+        raise ValueError(f"of {', '.join(ScriptSpec.DDP_KNOBS)}")
+    return knobs
+
+
 class ScriptSpec(Model):
     """A script that torchrun runs, as it is: each worker runs it, timed at its optimizer's steps."""
 
@@ -281,7 +279,7 @@ class ScriptSpec(Model):
         description="files and folders, absolute, next to the script or in the current directory, that the "
         "script finds in the empty one in which it runs",
     )
-    ddp_knobs: Annotated[tuple[str, ...], ListOrValue] | None = Field(
+    ddp_knobs: Annotated[tuple[str, ...], ListOrValue, AfterValidator(_are_ddps)] | None = Field(
         None,
         description="knobs that DistributedDataParallel takes in place of the script's own arguments; unset: "
         "those that the study sets",
@@ -313,13 +311,6 @@ class ScriptSpec(Model):
             return str(value).lower() if isinstance(value, bool) else str(value)
 
         return [_PLACEHOLDER.sub(value_of, word) for word in shlex.split(self.args)]
-
-    @field_validator("ddp_knobs")
-    @classmethod
-    def _are_ddps(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        if {*(value or ())} - {*cls.DDP_KNOBS}:
-            raise ValueError(f"of {', '.join(cls.DDP_KNOBS)}")
-        return value
 
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")
