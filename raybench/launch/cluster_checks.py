@@ -44,18 +44,15 @@ def _merged(answers: Sequence[Answered[list[Check]]]) -> Iterator[Check]:
     """Each thing found once, with the nodes where it was found, unless that is on all of them."""
     where: dict[Check, list[Node]] = {}
     for answer in answers:
-        for check in dict.fromkeys(answer.value or [_silent(answer)]):
+        mend = f"ray logs raylet.err --node-ip {answer.node.address}"
+        silent = [Check("node", "missing", answer.error, mend)] if answer.error is not None else []
+        for check in dict.fromkeys(answer.value or silent):
             where.setdefault(check, []).append(answer.node)
     names = [check.name for check in where]
     for check in sorted(where, key=lambda check: names.index(check.name)):
         nodes = where[check]
         on = "" if len(nodes) == len(answers) > 1 else f"{', '.join(node.hostname for node in nodes)}: "
         yield replace(check, found=f"{on}{check.found}")
-
-
-def _silent(answer: Answered[list[Check]]) -> Check:
-    words = answer.error or "nothing was found"
-    return Check("node", "missing", words, "ray logs raylet.err --node-ip " + answer.node.address)
 
 
 def _versions(nodes: Sequence[Node]) -> Iterator[Check]:
@@ -77,21 +74,18 @@ def _all_reduce(first: Node, other: Node) -> Check:
     backend = "nccl" if on_gpus else "gloo"
     variable = "NCCL_SOCKET_IFNAME" if on_gpus else "GLOO_SOCKET_IFNAME"
     (port,) = on_each_node([first], free_port, first.address)
-    if port.value is None:
-        words = port.error or "no answer"
+    if port.error is not None:
         mend = "python -m raybench.study doctor"
-        return Check("all-reduce", "missing", f"{first.hostname}: {words}", mend)
+        return Check("all-reduce", "missing", f"{first.hostname}: {port.error}", mend)
     names, meeting_point = f"{first.hostname} and {other.hostname}", f"tcp://{first.address}:{port.value}"
     ranks = [(node, (rank, meeting_point, backend)) for rank, node in enumerate((first, other))]
     # one that fails leaves its process group half made, and the next pair has one of these nodes too
     answers = on_nodes(_measure, ranks, gpus=int(on_gpus), once=True)
-    failed = next((each for each in answers if each.error is not None), None)
-    if failed is not None or answers[0].value is None:
-        mend = (
-            f"{variable}=INTERFACE on every node: the one that leads from {first.address} to {other.address}"
-        )
-        words = failed.error if failed and failed.error else "no answer"
-        return Check("all-reduce", "missing", f"{names}: {words}", mend)
+    if errors := [each.error for each in answers if each.error is not None]:
+        leads = f"the one that leads from {first.address} to {other.address}"
+        mend = f"{variable}=INTERFACE on every node: {leads}"
+        return Check("all-reduce", "missing", f"{names}: {errors[0]}", mend)
+    assert answers[0].value is not None
     num_bytes, times_s = answers[0].value
     return Check("all-reduce", "ok", f"{names}: {all_reduce_words(backend, num_bytes, times_s)}")
 

@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self
 
 # A gauge that was not set since Ray's last report is not in the next one, and soon forgotten; Ray reports
@@ -62,9 +61,7 @@ class RayMetrics:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join(REFRESH_S)  # whatever Ray does
 

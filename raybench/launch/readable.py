@@ -77,7 +77,7 @@ def refuse_unseen(cluster: Cluster, directory: Path, needs: WorkerNeeds) -> None
         directory.mkdir(parents=True, exist_ok=True)
         marker.write_text(content)
     except OSError as error:
-        raise RequestError(f"{directory}: cannot be written: {error.strerror or error}") from None
+        raise RequestError(cannot(directory, "be written", error)) from None
     nodes = cluster.working_nodes(needs)
     try:
         seen = cluster.ask(nodes, _sees_and_writes, str(marker), content)

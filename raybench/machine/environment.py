@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 import raybench
 from raybench.errors import printable
@@ -35,10 +35,8 @@ PACKAGES = (
 )
 
 
-class KnownSpreads(BaseModel):
+class KnownSpreads(BaseModel, frozen=True):
     """What earlier studies on a machine have shown: standard deviations of logarithms of step times."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     trial: float = Field(description="common to all that one trial measures")
     unit: float = Field(description="of each variant of a setting in one trial")

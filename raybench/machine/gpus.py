@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from raybench.machine.host import allowed_cores, cores_of_node, installed_version, numa_nodes, read
 
@@ -23,20 +23,16 @@ _EXCLUSIVE_PROCESS, _MIG_ON = 3, 1
 PCI_DEVICES = Path("/sys/bus/pci/devices")
 
 
-class Gpu(BaseModel):
+class Gpu(BaseModel, frozen=True):
     """One GPU, as its driver describes it; None: the driver does not tell."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
     name: str = Field(description="model")
-    uuid: str = Field("", description="the driver's identifier of this very device")
     compute_capability: str | None = Field(None, description="what its kernels are compiled for, as 9.0")
     memory_bytes: int | None = Field(None, description="its memory, in bytes")
     pci_bus_id: str = Field("", description="where it is plugged in")
     power_limit_watts: float | None = Field(None, description="the limit in force, in W")
     max_clock_mhz: int | None = Field(None, description="highest clock of its multiprocessors, in MHz")
     max_memory_clock_mhz: int | None = Field(None, description="highest clock of its memory, in MHz")
-    clock_mhz: int | None = Field(None, description="clock of its multiprocessors now, in MHz")
     pcie_generation: int | None = Field(None, description="of its slot, the highest (idle links go slower)")
     pcie_width: int | None = Field(None, description="lanes of its slot, the most")
     cores_near: int | None = Field(None, description="cores of its NUMA node that this process may use")
@@ -55,10 +51,8 @@ class Gpu(BaseModel):
     )
 
 
-class Graphics(BaseModel):
+class Graphics(BaseModel, frozen=True):
     """The visible GPUs and how they are connected; empty without a driver."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     gpus: tuple[Gpu, ...] = Field((), description="the visible GPUs, in the order of their PCI bus ids")
     gpu_links: tuple[tuple[str, ...], ...] = Field(
@@ -151,14 +145,12 @@ def _gpu(nvml: Any, handle: Any) -> Gpu:
     near = cores_near(bus_id)
     return Gpu(
         name=str(nvml.nvmlDeviceGetName(handle)),
-        uuid=str(_answer(nvml.nvmlDeviceGetUUID, handle) or ""),
         compute_capability=None if capability is None else ".".join(map(str, capability)),
         memory_bytes=None if memory is None else int(memory.total),
         pci_bus_id=bus_id,
         power_limit_watts=None if limit_mw is None else limit_mw / 1000,
         max_clock_mhz=_answer(nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM),
         max_memory_clock_mhz=_answer(nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_MEM),
-        clock_mhz=_answer(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),
         pcie_generation=_answer(nvml.nvmlDeviceGetMaxPcieLinkGeneration, handle),
         pcie_width=_answer(nvml.nvmlDeviceGetMaxPcieLinkWidth, handle),
         cores_near=near and near[1],

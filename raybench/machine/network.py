@@ -60,14 +60,12 @@ def nccl_interface() -> tuple[str, str] | None:
     if wanted:
         names = [name for name in addresses if _matches(name, wanted)]
         return (names[0], addresses[names[0]]) if names else (wanted, "")
-    rest = [name for name in addresses if not name.startswith(("docker", "lo"))]
-    order = [
-        *(name for name in rest if name.startswith("ib")),
-        *rest,
-        *(name for name in addresses if name.startswith("docker")),
-        *addresses,
-    ]
-    return (order[0], addresses[order[0]]) if order else None
+
+    def place(name: str) -> tuple[bool, ...]:
+        return name.startswith("lo"), name.startswith("docker"), not name.startswith("ib")
+
+    first = min(addresses, key=place, default=None)
+    return None if first is None else (first, addresses[first])
 
 
 RDMA = Path("/sys/class/infiniband")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -26,7 +26,7 @@ from raybench.records.requests import (
     StepsRole,
     Variant,
 )
-from raybench.spec.knobs import Knobs, LargestBatch, Setting
+from raybench.spec.knobs import Knobs, KnobValue, LargestBatch, Setting, changed_setting
 from raybench.spec.placement import Placement
 from raybench.spec.study import COMPILING, MeasureSpec, Study
 from raybench.spec.workloads import ScriptSpec
@@ -169,8 +169,11 @@ class Plan:
     def _ablation(self) -> Iterator[Suggestion]:
         """The default, every change of it alone, and the last values of all lists together."""
         knobs, variables, default = self.study.knobs, self.study.environment, self.default()
-        for setting in knobs.one_at_a_time(default.setting, self.largest, whole_steps=self._whole_steps):
-            yield Suggestion(setting, default.environment)
+        yield default
+        for name, value in [(name, value) for name, values in knobs.explored().items() for value in values]:
+            setting = self._changed({name: value})
+            if setting is not None and setting != default.setting:
+                yield Suggestion(setting, default.environment)
         for name, values in variables.items():
             for value in values[1:]:
                 yield Suggestion(default.setting, {**default.environment, name: value})
@@ -180,15 +183,14 @@ class Plan:
 
     def all_changes(self) -> Suggestion | None:
         """The last value of every list; None where no batch fits."""
-        knobs, default = self.study.knobs, self.default().setting
-        together = knobs.all_together(default, self.largest, whole_steps=self._whole_steps)
+        last = {name: values[-1] for name, values in self.study.knobs.explored().items()}
+        together = self._changed(last)
         variables = {name: values[-1] for name, values in self.study.environment.items()}
         return None if together is None else Suggestion(together, variables)
 
-    @property
-    def _whole_steps(self) -> bool:
-        """Whether an ablation's batch is that of a step, and grows with the accumulation."""
-        return self.study.scaling.mode == "strong"
+    def _changed(self, changes: Mapping[str, KnobValue]) -> Setting | None:
+        is_strong = self.study.scaling.mode == "strong"
+        return changed_setting(self.default().setting, changes, self.largest, whole_steps=is_strong)
 
     def search(self, suggestion: Suggestion) -> StepsRequest:
         """The suggestion at the target world size."""

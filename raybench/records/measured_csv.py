@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from raybench.errors import RequestError
+from raybench.records.base import Count, Difference, Duration, Frozen, Workers
 from raybench.records.requests import COMPARED_ROLES
 from raybench.spec.knobs import Setting
 from raybench.spec.plural import plural
@@ -49,40 +50,35 @@ _SUMMARY = ("trial_id", "role", "state")  # what only a summary.csv has
 _MADE = ("workers", "context", "setting")  # fields of a row that are no cells
 _CONTEXT = ("device_name", "input", "study")  # what is never fitted together
 
-Devices = Annotated[int, Field(gt=0, le=10**6)]
-Samples = Annotated[int, Field(gt=0, le=10**12)]
 # of a step: what lies outside is in another unit
 StepTime = Annotated[float, Field(ge=1e-9, le=1e7, allow_inf_nan=False)]
-Number = Annotated[float, Field(allow_inf_nan=False)]
 Scaling = Literal["weak", "strong"]
 
 
-class MeasuredRow(BaseModel):
+class MeasuredRow(Frozen):
     """One measurement; None and empty where the file does not say."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     model: str
     context: tuple[tuple[str, str], ...]
     setting: tuple[tuple[str, str], ...]  # knobs and variables but the batch
-    nodes: Devices
-    world_size: Devices
-    batch_size: Samples  # per device, under strong scaling of all devices
+    nodes: Workers
+    world_size: Workers
+    batch_size: Count  # per device, under strong scaling of all devices
     step_time_s: StepTime
     step_time_low_s: StepTime | None = None
     step_time_high_s: StepTime | None = None
     mean_step_time_s: StepTime | None = None
-    communication_s: Annotated[Number, Field(ge=0)] | None = None
+    communication_s: Duration | None = None
     scaling: Scaling | None = None
     placement: str = ""
     workers: tuple[int, ...] = ()  # on each node, where the placement says so
-    gradient_accumulation: Samples = 1
+    gradient_accumulation: Count = 1
     # of a summary.csv
-    rounds: Samples | None = None
-    global_batch_size: Samples | None = None
-    ideal_s: Number | None = None
-    small_batch_s: Number = 0.0
-    contention_s: Number | None = None
+    rounds: Count | None = None
+    global_batch_size: Count | None = None
+    ideal_s: Difference | None = None
+    small_batch_s: Difference = 0.0
+    contention_s: Difference | None = None
 
     @property
     def compute_s(self) -> float | None:

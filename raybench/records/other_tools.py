@@ -20,6 +20,7 @@ from typing import Annotated, Any, Self
 from pydantic import AliasPath, BaseModel, Field, ValidationError
 
 from raybench.errors import RequestError
+from raybench.records.base import Amount, Count
 from raybench.records.measured_csv import MeasuredRow, MeasuredTable, Scaling, read_measured_csv
 from raybench.spec.plural import plural
 from raybench.spec.sweep import COLLECTIVES, Collective
@@ -109,8 +110,6 @@ def _text(path: Path) -> str:
 
 # --- runs of a Trainer and of TraceML
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Whole = Annotated[int, Field(gt=0)]
 _TYPED = re.compile(r"(?P<file>.+)@(?P<devices>\d+)(?:/(?P<nodes>\d+))?(?:x(?P<batch>\d+))?")
 LEAST_FULL = 0.85  # of the batches of a step: the last one of an epoch may be smaller
 TRAINER_NOTE = (
@@ -194,17 +193,17 @@ def _checked(path: Path, model: type[Any], content: Any) -> Any:
 
 
 class _TrainerState(BaseModel):
-    global_step: Whole
-    train_batch_size: Whole
+    global_step: Count
+    train_batch_size: Count
     log_history: list[dict[str, Any]]
 
 
 class _TrainerSpeed(BaseModel):
     """What a Trainer logs when it has trained."""
 
-    train_runtime: Positive
-    train_samples_per_second: Positive
-    train_steps_per_second: Positive
+    train_runtime: Amount
+    train_samples_per_second: Amount
+    train_steps_per_second: Amount
 
 
 def _row(run: RunFile, model: str, devices: int, batch: int, step_s: float, passes: int = 1) -> MeasuredRow:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field
@@ -162,11 +162,6 @@ class Configuration(Place):
             changes["placement"] = placement_words(self.placement)
         return changes
 
-    def has(self, changes: Mapping[str, KnobValue]) -> bool:
-        """Whether these knobs and variables have these values here; None: a variable that is not set."""
-        values = self.environment | self.setting.model_dump()
-        return all(values.get(name) == value for name, value in changes.items())
-
 
 class _Request(Frozen):
     """What requests of every kind have: a place, and an id made of what is asked."""
@@ -183,18 +178,15 @@ class _Request(Frozen):
         How long it may take is left out: a study resumed with longer time-outs measures nothing twice. So is
         what is kept beside the numbers: a trained model, a profile.
         """
-        text = json.dumps(self._asked(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-    def _asked(self) -> dict[str, Any]:
-        """What the id is made of."""
         asked = self.model_dump(mode="json", exclude={"config": {"oversubscribed"}, **self.NOT_ASKED})
         for setting in (asked["config"].get("setting") or {}, asked.get("anchor") or {}):
             for name in Setting.unasked(setting):
                 del setting[name]
         # the first visit is the trial itself, in the first start; a further one is another trial
         unasked = [name for name in ("visit", "start", "as_if") if not asked.get(name)]
-        return {name: value for name, value in asked.items() if name not in unasked}
+        asked = {name: value for name, value in asked.items() if name not in unasked}
+        text = json.dumps(asked, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 class AsIf(Frozen):
@@ -311,11 +303,14 @@ class TrainingRequest(_Request):
 
     @property
     def learning_rate_factor(self) -> float:
-        """What the optimizer's learning rate is multiplied with."""
-        config = self.config
-        return self.training.learning_rate_factor(
-            config.global_batch_size, self.reference_batch, config.world_size
-        )
+        """What the optimizer's learning rate is multiplied with.
+
+        Linear: Goyal et al. (2017), "Accurate, large minibatch SGD", section 2.1. World size: also where the
+        devices share one global batch.
+        """
+        linear = self.config.global_batch_size / self.reference_batch
+        factors = {"none": 1.0, "linear": linear, "world_size": self.config.world_size}
+        return factors[self.training.learning_rate_scaling]
 
 
 class CollectivesRequest(_Request):

@@ -296,7 +296,7 @@ class ResultsDirectory:
         before, now = dict(flat(here.model_dump())), dict(flat(asked.model_dump()))
         lines = [
             f"{name}: {received(before.get(name))} before, {received(now.get(name))} now"
-            for name in [*before, *(name for name in now if name not in before)]
+            for name in before | now
             if _said(before.get(name)) != _said(now.get(name)) and name not in asked.MAY_CHANGE_ON_RESUME
         ]
         lines += differences(self.environment(), environment, may_lack_nodes=True)

@@ -42,6 +42,7 @@ LONGEST_S = 1e8  # three years: clocks and locks of the system do not take any n
 Seconds = Annotated[float, Field(gt=0, le=LONGEST_S, allow_inf_nan=False, strict=True)]
 Fraction = Annotated[float, Field(gt=0, lt=1, strict=True)]
 Switch = Annotated[bool, Field(strict=True)]
+Ascending = AfterValidator(lambda values: tuple(sorted(values)))
 # a value stands for a list of one
 ListOrValue = BeforeValidator(lambda value: list(value) if isinstance(value, list | tuple) else [value])
 Listed = Annotated[tuple[T, ...], ListOrValue, AfterValidator(no_repeats)]

@@ -323,42 +323,6 @@ class _Space(Model):
         matter = {"batch_size", *Setting.MEMORY_KNOBS, *Setting.FAULT_KNOBS}
         return next(self.grid(largest, matter), None)
 
-    def one_at_a_time(
-        self, default: Setting, largest: LargestBatch | None = None, *, whole_steps: bool = False
-    ) -> Iterator[Setting]:
-        """The ``default``, then each other value of each knob alone; ``largest`` as for ``grid``.
-
-        ``whole_steps``: a batch is that of a step, whatever the accumulation. It grows with it, so that the
-        passes stay as they are: of a given step accumulation would make smaller passes, sent as often.
-        """
-        yield default
-        for name, values in self.explored().items():
-            for value in values:
-                changed = self._changed(default, {name: value}, largest, whole_steps)
-                if changed is not None and changed != default:
-                    yield changed
-
-    def all_together(
-        self, default: Setting, largest: LargestBatch | None = None, *, whole_steps: bool = False
-    ) -> Setting | None:
-        """The last value of every list, as ``one_at_a_time`` has them; None where no batch fits."""
-        last = {name: values[-1] for name, values in self.explored().items()}
-        return self._changed(default, last, largest, whole_steps)
-
-    def _changed(
-        self,
-        default: Setting,
-        changes: dict[str, KnobValue],
-        largest: LargestBatch | None,
-        whole_steps: bool,
-    ) -> Setting | None:
-        # the default's batch, also where "max" stands for it: beside another knob it would be another batch
-        values: dict[str, Any] = {**vars(default), **changes}
-        if whole_steps and values["batch_size"] != MAX:
-            now = values["batch_size"] * values["gradient_accumulation"]
-            values["batch_size"] = now // default.gradient_accumulation
-        return setting_in_numbers(values, largest)
-
 
 # What "max" stands for beside the other knobs of a setting, whose batch is to be left alone; None: no
 # batch fits.
@@ -373,6 +337,22 @@ def setting_in_numbers(values: Mapping[str, Any], largest: LargestBatch | None) 
     setting = Setting(**{**values, "batch_size": 1})
     batch = largest(setting)
     return None if batch is None else setting.model_copy(update={"batch_size": batch})
+
+
+def changed_setting(
+    default: Setting, changes: Mapping[str, KnobValue], largest: LargestBatch | None, *, whole_steps: bool
+) -> Setting | None:
+    """The ``default`` with some knobs changed; None where no batch fits.
+
+    It keeps its batch, also where "max" stands for that: beside another knob it would be another batch.
+    ``whole_steps``: a batch is that of a step, whatever the accumulation. It grows with it, so that the
+    passes stay as they are: of a given step accumulation would make smaller passes, sent as often.
+    """
+    values: dict[str, Any] = {**vars(default), **changes}
+    if whole_steps and values["batch_size"] != MAX:
+        now = values["batch_size"] * values["gradient_accumulation"]
+        values["batch_size"] = now // default.gradient_accumulation
+    return setting_in_numbers(values, largest)
 
 
 def _list_fields() -> dict[str, Any]:

@@ -8,14 +8,14 @@ from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, Field
 
-from raybench.spec.base import NonNegativeInt, no_repeats
+from raybench.spec.base import Ascending, NonNegativeInt, no_repeats
 
 # Ranks ascend, as torch orders them: [1, 0] are the devices of [0, 1].
 Ranks = Annotated[
     tuple[NonNegativeInt, ...],
     Field(min_length=1),
     AfterValidator(no_repeats),
-    AfterValidator(lambda ranks: tuple(sorted(ranks))),
+    Ascending,
 ]
 Placement = Literal["pack", "spread"] | Ranks
 Node = TypeVar("Node", bound=Hashable)

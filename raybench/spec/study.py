@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from raybench.spec.base import (
     LONGEST_S,
@@ -74,6 +74,18 @@ class OptimizerSpec(Model):
     weight_decay: NonNegativeFloat = Field(0.0, description="as torch.optim takes it")
 
 
+def _placements(value: Any) -> Any:
+    """One placement stands for a list of one."""
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, list | tuple) and value and all(isinstance(rank, int) for rank in value):
+        return (tuple(value),)
+    return value
+
+
+Placements = Annotated[tuple[Placement, ...], BeforeValidator(_placements), AfterValidator(no_repeats)]
+
+
 class ScalingSpec(Model):
     """What stays the same while devices are added, and where the workers stand."""
 
@@ -85,28 +97,18 @@ class ScalingSpec(Model):
         description='numbers of devices; "all": 1, 2, 4, ... and every device; under strong scaling those '
         "over which the batches can be divided",
     )
-    placement: Annotated[tuple[Placement, ...], AfterValidator(no_repeats)] = Field(
+    placement: Placements = Field(
         ("pack",),
         min_length=1,
         description="pack takes as few nodes as can be, spread one device of each in turn, a list of ranks "
         "is itself",
     )
-
     as_if: Annotated[Listed[PositiveInt], Field(max_length=MOST_AS_IF)] | None = Field(
         None,
         description="further numbers of devices, measured in the rounds of the target world size as if there "
         "were that many: collectives last as long as on them; unset: in a last visit the next two doublings "
         "of several nodes, whose network is measured with them",
     )
-
-    @field_validator("placement", mode="before")
-    @classmethod
-    def _one_placement(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            return (value,)
-        if isinstance(value, list | tuple) and value and all(isinstance(rank, int) for rank in value):
-            return (tuple(value),)
-        return value
 
 
 class SearchSpec(Model):
@@ -226,15 +228,6 @@ class TrainingSpec(Model):
         False, description="keep each trained model: models/ in the results, as safetensors"
     )
     timeout_seconds: Seconds = Field(7200.0, description="a training trial is ended after this time, in s")
-
-    def learning_rate_factor(self, global_batch: int, reference_batch: int, world_size: int) -> float:
-        """What the optimizer's learning rate is multiplied with at ``global_batch`` samples a step.
-
-        Linear: Goyal et al. (2017), "Accurate, large minibatch SGD", section 2.1. World size: also where the
-        devices share one global batch.
-        """
-        factors = {"none": 1.0, "linear": global_batch / reference_batch, "world_size": world_size}
-        return factors[self.learning_rate_scaling]
 
     def warmup_factor(self, step: int, steps_per_epoch: int) -> float:
         """Share of the scaled learning rate that optimizer step ``step`` (from 0) takes."""

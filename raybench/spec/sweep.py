@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, ClassVar, Literal, get_args
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from raybench.spec.base import (
+    Ascending,
     Fraction,
     Listed,
     Model,
@@ -64,10 +65,10 @@ class Sweep(Model):
     collectives: Listed[Collective] = Field(
         COLLECTIVES, min_length=1, description="as torch.distributed names them"
     )
-    message_bytes: Listed[MessageBytes] = Field(
+    message_bytes: Annotated[Listed[MessageBytes], Ascending] = Field(
         DEFAULT_SIZES, min_length=1, description="sizes of the messages in bytes, as nccl-tests counts them"
     )
-    world_sizes: Literal["all"] | Annotated[Listed[Several], Field(min_length=1)] = Field(
+    world_sizes: Literal["all"] | Annotated[Listed[Several], Field(min_length=1), Ascending] = Field(
         "all", description='numbers of devices, from 2 on; "all": 2, 4, ... and every device'
     )
     placement: Listed[NodePlacement] = Field(
@@ -81,8 +82,3 @@ class Sweep(Model):
     )
     resources: ResourcesSpec = Field(ResourcesSpec(), description="what each worker gets")
     seed: NonNegativeInt = Field(0, description="of the order of blocks")
-
-    @field_validator("message_bytes", "world_sizes")
-    @classmethod
-    def _ascending(cls, value: Any) -> Any:
-        return value if isinstance(value, str) else tuple(sorted(value))

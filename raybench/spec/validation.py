@@ -75,7 +75,7 @@ def fields(
                 meaning=field.description or "",
                 workload=workload,
                 required=field.is_required(),
-                is_list=_is_list(field.annotation),
+                is_list=get_origin(field.annotation) is tuple,
                 words=tuple(_words(field.annotation)),
             )
 
@@ -86,12 +86,6 @@ def table_of(field: FieldInfo) -> type[BaseModel] | None:
         if isinstance(each, type) and issubclass(each, BaseModel):
             return each
     return None
-
-
-def _is_list(annotation: Any) -> bool:
-    while get_origin(annotation) is Annotated:
-        annotation = get_args(annotation)[0]
-    return get_origin(annotation) is tuple
 
 
 def _words(annotation: Any) -> Iterator[str]:

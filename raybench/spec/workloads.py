@@ -7,15 +7,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args
 
-from pydantic import (
-    AfterValidator,
-    ConfigDict,
-    Discriminator,
-    Field,
-    Tag,
-    field_validator,
-    model_validator,
-)
+from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, model_validator
 
 from raybench.spec.base import Listed, ListOrValue, Model, PositiveInt, Switch
 from raybench.spec.knobs import Setting
@@ -245,6 +237,26 @@ class TrainerSpec(OwnCodeSpec):
     input: Literal["real"] = Field("real", description="the Trainer's own data sets")
 
 
+def _in_a_shell(args: str) -> str:
+    try:
+        shlex.split(args)
+    except ValueError as error:
+        raise ValueError(f"arguments quoted as in a shell: {error}") from None
+    return args
+
+
+def _with_other_names(links: tuple[str, ...]) -> tuple[str, ...]:
+    if len({link.rstrip("/").rsplit("/", 1)[-1] for link in links}) < len(links):
+        raise ValueError("names that differ")
+    return links
+
+
+def _are_ddps(knobs: tuple[str, ...]) -> tuple[str, ...]:
+    if {*knobs} - {*ScriptSpec.DDP_KNOBS}:
+        raise ValueError(f"of {', '.join(ScriptSpec.DDP_KNOBS)}")
+    return knobs
+
+
 class ScriptSpec(Model):
     """A script that torchrun runs, as it is: each worker runs it, timed at its optimizer's steps."""
 
@@ -252,7 +264,7 @@ class ScriptSpec(Model):
 
     script: str = Field(description="a file, or with is_module the module that python -m runs")
     is_module: Switch = Field(False, description="whether script is a module")
-    args: str = Field(
+    args: Annotated[str, AfterValidator(_in_a_shell)] = Field(
         "",
         description="its arguments, quoted as in a shell; {batch_size} and every other knob become the "
         "setting's value, {world_size}, {global_batch_size} and {seed} for theirs",
@@ -262,12 +274,12 @@ class ScriptSpec(Model):
         description="samples of one device in an optimizer step, accumulated ones too, on any number of "
         "devices; unset: as many as torch's DataLoaders gave, else {batch_size}",
     )
-    links: Listed[str] = Field(
+    links: Annotated[Listed[str], AfterValidator(_with_other_names)] = Field(
         (),
         description="files and folders, absolute, next to the script or in the current directory, that the "
         "script finds in the empty one in which it runs",
     )
-    ddp_knobs: Annotated[tuple[str, ...], ListOrValue] | None = Field(
+    ddp_knobs: Annotated[tuple[str, ...], ListOrValue, AfterValidator(_are_ddps)] | None = Field(
         None,
         description="knobs that DistributedDataParallel takes in place of the script's own arguments; unset: "
         "those that the study sets",
@@ -291,13 +303,6 @@ class ScriptSpec(Model):
         """The names in braces in its arguments."""
         return tuple(dict.fromkeys(_PLACEHOLDER.findall(self.args)))
 
-    @field_validator("links")
-    @classmethod
-    def _links_differ(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if len({link.rstrip("/").rsplit("/", 1)[-1] for link in value}) < len(value):
-            raise ValueError("names that differ")
-        return value
-
     def words(self, values: Mapping[str, Any]) -> list[str]:
         """Its arguments with the ``values`` of the placeholders."""
 
@@ -306,22 +311,6 @@ class ScriptSpec(Model):
             return str(value).lower() if isinstance(value, bool) else str(value)
 
         return [_PLACEHOLDER.sub(value_of, word) for word in shlex.split(self.args)]
-
-    @field_validator("ddp_knobs")
-    @classmethod
-    def _are_ddps(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        if {*(value or ())} - {*cls.DDP_KNOBS}:
-            raise ValueError(f"of {', '.join(cls.DDP_KNOBS)}")
-        return value
-
-    @field_validator("args")
-    @classmethod
-    def _splits(cls, value: str) -> str:
-        try:
-            shlex.split(value)
-        except ValueError as error:
-            raise ValueError(f"arguments quoted as in a shell: {error}") from None
-        return value
 
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_]\w*)\}")

@@ -157,8 +157,7 @@ def test_what_makes_two_incomparable_is_named(changes, line):
                     "name": "V100",
                     "memory_bytes": 16 * 2**30,
                     "power_limit_watts": 300.0,
-                    "uuid": "x",
-                    "clock_mhz": 3,
+                    "compute_capability": "7.0",
                 }
             ]
         },
@@ -166,6 +165,12 @@ def test_what_makes_two_incomparable_is_named(changes, line):
 )
 def test_what_may_change(changes):
     assert differences(an_environment(), an_environment(**changes)) == []
+
+
+def test_memory_may_differ_by_1_percent():
+    before = an_environment(memory_bytes=int(62.51 * 2**30))
+    assert differences(before, an_environment(memory_bytes=int(62.49 * 2**30))) == []
+    assert len(differences(before, an_environment(memory_bytes=int(61.5 * 2**30)))) == 1
 
 
 def test_fields_of_a_later_version_are_ignored():

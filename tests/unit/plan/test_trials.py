@@ -12,7 +12,7 @@ from raybench.plan.resolve import make_plan, powers_of_two
 from raybench.plan.trials import Plan, Suggestion
 from raybench.records.requests import StepsRequest, TrialRequest
 from raybench.spec import Setting
-from raybench.spec.knobs import Knobs
+from raybench.spec.knobs import Knobs, KnobValue, changed_setting
 from raybench.spec.load import load_study
 from raybench.spec.user_input import to_toml
 from tests.unit.studies import study
@@ -202,14 +202,17 @@ def test_beside_another_knob_the_default_keeps_its_largest_batch():
 
     default = knobs.default("cpu", largest)
 
-    def found(whole_steps: bool) -> list[tuple[int, str, int]]:
-        settings = knobs.one_at_a_time(default, largest, whole_steps=whole_steps)
-        return [(s.batch_size, s.precision, s.gradient_accumulation) for s in settings]
+    def found(changes: dict[str, KnobValue], *, whole_steps: bool = False) -> Setting | None:
+        return changed_setting(default, changes, largest, whole_steps=whole_steps)
 
-    assert found(False) == [(64, "fp32", 1), (16, "fp32", 1), (64, "bf16", 1), (64, "fp32", 4)]
-    assert found(True) == [(64, "fp32", 1), (16, "fp32", 1), (64, "bf16", 1), (256, "fp32", 4)]
-    together = knobs.all_together(default, largest, whole_steps=True)
-    assert together == Setting(batch_size=64, precision="bf16", gradient_accumulation=4)
+    assert found({"batch_size": "max"}) == Setting(batch_size=64)
+    assert found({"batch_size": 16}) == Setting(batch_size=16)
+    assert found({"precision": "bf16"}) == Setting(batch_size=64, precision="bf16")
+    accumulated = {"gradient_accumulation": 4}
+    assert found(accumulated) == Setting(batch_size=64, gradient_accumulation=4)
+    assert found(accumulated, whole_steps=True) == Setting(batch_size=256, gradient_accumulation=4)
+    last = {"batch_size": 16, "precision": "bf16", "gradient_accumulation": 4}
+    assert found(last, whole_steps=True) == Setting(**{**last, "batch_size": 64})
 
 
 def test_one_change_of_a_grid_is_one_difference_whatever_the_scaling():

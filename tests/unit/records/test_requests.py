@@ -3,6 +3,8 @@
 import hashlib
 import json
 
+import pytest
+
 from raybench.records.requests import TrainingRequest
 from raybench.spec import Setting, TrainingSpec
 from raybench.spec.study import MeasureSpec
@@ -22,6 +24,17 @@ def test_the_id_covers_the_training_but_not_how_long_it_may_take():
     kept = TrainingRequest(config=config(workload=REAL), training=TrainingSpec(save_model=True))
     assert kept.trial_id == plain.trial_id  # what is done with the model afterwards
     assert (patient.timeout_s, request().timeout_s) == (1.0, 300.0)
+
+
+@pytest.mark.parametrize(("rule", "factor"), [("none", 1.0), ("linear", 8.0), ("world_size", 2.0)])
+def test_the_learning_rate_grows_by_rule(rule, factor):
+    training = TrainingSpec(learning_rate_scaling=rule, reference_batch=32)
+    two, one = (
+        config(workload=REAL, world_size=size, setting=Setting(batch_size=batch))
+        for size, batch in ((2, 128), (1, 32))
+    )
+    assert TrainingRequest(config=two, training=training).learning_rate_factor == factor
+    assert TrainingRequest(config=one, training=training).learning_rate_factor == 1.0
 
 
 def test_a_further_visit_is_another_trial_and_the_first_one_is_the_trial_itself():

@@ -10,14 +10,6 @@ from raybench.spec.validation import fields
 from tests.unit.studies import study
 
 REAL = {"name": "vision", "input": "real"}
-RULES = [("none", 1.0), ("linear", 8.0), ("world_size", 2.0)]
-
-
-@pytest.mark.parametrize(("rule", "factor"), RULES)
-def test_the_learning_rate_grows_by_rule(rule, factor):
-    spec = TrainingSpec(learning_rate_scaling=rule)
-    assert spec.learning_rate_factor(256, 32, 2) == pytest.approx(factor)
-    assert spec.learning_rate_factor(32, 32, 1) == 1.0
 
 
 def test_warm_up_rises_evenly():

@@ -51,7 +51,7 @@ def test_a_batch_with_a_gain_of_its_own_is_taken(visits: int) -> None:
     rates = {(64, "fp32"): 5.0, (256, "fp32"): 7.0, (64, "bf16"): 8.0, (256, "bf16"): 12.0}
     use = recommended(rates, visits)
     assert use.basis is Basis.BETTER
-    assert use.config.has({"batch_size": 256, "precision": "bf16"})
+    assert (use.config.setting.batch_size, use.config.setting.precision) == (256, "bf16")
     assert use.simpler_than is None
     assert use.default_global_batch_size == 2 * 64
 
