@@ -45,6 +45,7 @@ from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.container import BarContainer
     from matplotlib.figure import Figure
 
 MFU = "MFU: of the peak of large matrix products (of the data sheet's)."
@@ -278,14 +279,15 @@ def _draw_bars(settings: Sequence[Plotted], most: int) -> Figure:
     for place, (_, each) in enumerate(settings):
         color = BAR_COLORS[_verdict(each)]
         for index, point in enumerate(each.points):
-            at, rate = place + 0.4 * (index - (len(each.points) - 1) / 2), _rate(point)
-            _draw_bar(right, at, rate, color if index else ONE_DEVICE, 0.36)
-            _write_after(right, at, rate.high, f"{point.world_size}")
+            at = place + 0.4 * (index - (len(each.points) - 1) / 2)
+            bar = _draw_bar(right, at, _rate(point), color if index else ONE_DEVICE, 0.36)
+            right.bar_label(bar, [f"{point.world_size}"], padding=4, fontsize=9)
         size, speedup = each.main.world_size, _over_one(each.main)
         if speedup is not None:
-            left.barh(place, size, height=0.6, color=IDEAL)
-            _draw_bar(left, place, speedup, color, 0.6)
-            _write_after(left, place, max(size, speedup.high), f"{speedup.value:.2f}x", weight="bold")
+            ideal = left.barh(place, size, height=0.6, color=IDEAL)
+            bar = _draw_bar(left, place, speedup, color, 0.6)
+            longer, words = ideal if size > speedup.high else bar, f"{speedup.value:.2f}x"
+            left.bar_label(longer, [words], padding=4, fontsize=9, fontweight="bold")
     rates = shown_ends(_rate(point) for _, each in settings for point in each.points)
     ratios = shown_ends(filter(None, (_over_one(each.main) for _, each in settings)))
     for axes, highest in ((left, max([most, *ratios])), (right, max(rates))):
@@ -308,16 +310,10 @@ def _rate(point: SettingPoint) -> Estimate:
     return point.scaling.throughput_samples_per_s
 
 
-def _draw_bar(axes: Axes, at: float, value: Estimate, color: str, height: float) -> None:
+def _draw_bar(axes: Axes, at: float, value: Estimate, color: str, height: float) -> BarContainer:
     """A bar to the right, with its interval."""
-    axes.barh(at, value.value, height=height, color=color)
     error = [[value.value - value.low], [value.high - value.value]]
-    axes.errorbar(value.value, at, xerr=error, color="black", capsize=3, linewidth=1.0, fmt="none")
-
-
-def _write_after(axes: Axes, at: float, end: float, words: str, weight: str = "normal") -> None:
-    axes.annotate(words, (end, at), xytext=(4, 0), textcoords="offset points", va="center",
-                  fontsize=9, fontweight=weight)  # fmt: skip
+    return axes.barh(at, value.value, height=height, color=color, xerr=error, capsize=3)
 
 
 def _draw_curves(settings: Sequence[Plotted], sizes: Sequence[int]) -> Figure:

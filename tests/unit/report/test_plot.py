@@ -8,7 +8,7 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
-from raybench.analysis.stats.statistics import Estimate
+from raybench.analysis.stats.statistics import Estimate, inverse
 from raybench.report.plot import Line, draw_lines, legend_below, make_figure, to_png, write_title
 from raybench.report.sections.scaling import draw_scaling, plotted_settings
 from raybench.report.sections.waterfall import draw_waterfall
@@ -50,7 +50,9 @@ def test_an_interval_wider_than_all_values_leaves_the_picture(results: StudyResu
     ]
     highest, (one, many) = max(rates), first.points
     rate = Estimate(highest, 1e-9, 1e5 * highest, 4)
-    wild = replace(many, scaling=replace(many.scaling, throughput_samples_per_s=rate))
+    wild = replace(
+        many, scaling=replace(many.scaling, step_time_s=inverse(rate).scaled(many.scaling.samples))
+    )
     figure = draw_scaling([(words, replace(first, points=(one, wild))), *others])
     assert figure is not None
     _, axes = figure.axes
