@@ -71,8 +71,8 @@ def write_report(
     contents: dict[str, str | bytes] = {
         **pages,
         "diagnosis.md": diagnosis_markdown(results),
-        "summary.csv": render.summary_csv(results.summaries),
-        "trials.csv": render.summary_csv(results.trials),
+        "summary.csv": rows_csv(each.row() for each in results.summaries),
+        "trials.csv": rows_csv(each.row() for each in results.trials),
         **({"predictions.csv": rows_csv(predicted)} if predicted else {}),
         "summary.json": summary_json(results, said, environment),
         "summary.tex": render.to_tex(sections["scaling"].tables[0], results.study.name),
