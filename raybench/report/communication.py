@@ -36,7 +36,6 @@ from raybench.report.plot import (
     log2_axis,
     make_figure,
     make_line,
-    shown_ends,
     write_title,
 )
 from raybench.report.sections.trials import failures_words
@@ -117,17 +116,14 @@ def draw_messages(results: SweepResults, place: SweptPlace) -> Figure:
     def lines(of: Callable[[Message], Estimate]) -> list[Line]:
         return [make_line(name, [(each.message_bytes, of(each)) for each in groups[name]]) for name in groups]
 
-    times = lines(lambda each: each.time_s)
-    bandwidths = lines(lambda each: each.bus_bandwidth_bytes_per_s)
     figure, (left, right) = make_figure(9.0, 3.7, columns=2)
-    draw_lines(left, times, scale=1e6)
-    ends = shown_ends(each for line in times for each in line.points.values())
+    ends = draw_lines(left, lines(lambda each: each.time_s), scale=1e6)
     left.set_yscale("log")
     left.yaxis.set_major_formatter(SEPARATED)
-    left.set_ylim(1e6 * min(ends) / 1.15, 1e6 * max(ends) * 1.15)
+    left.set_ylim(min(ends) / 1.15, max(ends) * 1.15)
     left.set_ylabel("time (µs)")
-    draw_lines(right, bandwidths, scale=1e-9)
-    right.set_ylim(0, 1.06e-9 * max(shown_ends(each for line in bandwidths for each in line.points.values())))
+    ends = draw_lines(right, lines(lambda each: each.bus_bandwidth_bytes_per_s), scale=1e-9)
+    right.set_ylim(0, 1.06 * max(ends))
     right.set_ylabel("bus bandwidth (GB/s)")
     for axes in (left, right):
         log2_axis(axes, sorted({each.message_bytes for each in results.at(place)}), size_words, MOST_SIZES)

@@ -84,11 +84,8 @@ def write_report(
 
 def first_screen(results: StudyResults, environment: Mapping[str, Any], left_out: Sequence[str] = ()) -> str:
     """Answer, first table and plots, and causes, as HTML for a page of others; else as ``write_report``."""
-    sections = {name: each for name, each in make_sections(results).items() if each.level == "first"}
-    return make_fragment(
-        sections,
-        **_first_screen(results, environment, answer(results, left_out)),
-    )
+    first = _first_screen(results, environment, answer(results, left_out))
+    return make_fragment(make_sections(results), **first)
 
 
 def _first_screen(

@@ -110,8 +110,8 @@ def make_figure(width_in: float, height_in: float, columns: int = 1) -> tuple[Fi
     return figure, axes
 
 
-def draw_lines(axes: Axes, lines: Sequence[Line], scale: float = 1.0) -> None:
-    """Lines with error bars."""
+def draw_lines(axes: Axes, lines: Sequence[Line], scale: float = 1.0) -> list[float]:
+    """Lines with error bars; the ends of these as far as an axis shows them."""
     from matplotlib.transforms import ScaledTranslation
 
     for index, line in enumerate(lines):
@@ -135,11 +135,13 @@ def draw_lines(axes: Axes, lines: Sequence[Line], scale: float = 1.0) -> None:
         aside_in = (index - (len(lines) - 1) / 2) * HAIR_IN
         for part in drawn_line.get_children():
             part.set_transform(axes.transData + ScaledTranslation(aside_in, 0, axes.figure.dpi_scale_trans))
+    return [end * scale for end in shown_ends(each for line in lines for each in line.points.values())]
 
 
-def write_title(figure: Figure, text: str) -> None:
-    """Over the whole figure: centred over the axes, a long one would run out of it."""
-    figure.suptitle(text, fontsize=10.5)
+def write_title(figure: Figure, text: str, more: str = "") -> None:
+    """Over the whole figure, in lines as wide as it, then ``more`` in a line of its own."""
+    lines = in_lines(text, int(CHARACTERS_AN_INCH * figure.get_figwidth()))
+    figure.suptitle(f"{lines}\n{more}".strip(), fontsize=10.5)
 
 
 def legend_below(figure: Figure, axes: Axes) -> None:

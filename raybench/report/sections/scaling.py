@@ -29,7 +29,6 @@ from raybench.report.plot import (
     SEPARATED,
     Line,
     draw_lines,
-    in_lines,
     label_lines,
     legend_below,
     log2_axis,
@@ -302,7 +301,7 @@ def _draw_bars(settings: Sequence[Plotted], most: int) -> Figure:
     right.set_yticks([])
     right.xaxis.set_major_formatter(SEPARATED)
     right.set_xlabel("throughput (samples/s), by devices")
-    write_title(figure, in_lines(seen_words(settings), 80))
+    write_title(figure, seen_words(settings))
     return figure
 
 
@@ -341,12 +340,11 @@ def _draw_curves(settings: Sequence[Plotted], sizes: Sequence[int]) -> Figure:
         (left, lines(_rate), fastest, "throughput (samples/s)"),
         (right, lines(_over_one), sizes[-1], "speed-up over one device"),
     ):
-        draw_lines(axes, shown)
-        ends = shown_ends(each for line in shown for each in line.points.values())
+        ends = draw_lines(axes, shown)
         axes.set_ylim(0, 1.05 * max([highest, *ends]))
         log2_axis(axes, sizes)
         axes.set_xlabel("devices")
         axes.set_ylabel(words)
-    write_title(figure, in_lines(seen_words(settings), 100))
+    write_title(figure, seen_words(settings))
     legend_below(figure, left)
     return figure

@@ -13,12 +13,10 @@ from raybench.analysis.stats.verdict import Verdict
 from raybench.analysis.training import Comparison, EpochMeans, TrainedGroup, TrainingResults
 from raybench.report.format import figures, interval, number_words, percent, plain_lasting, times, with_ends
 from raybench.report.plot import (
-    CHARACTERS_AN_INCH,
     GREY,
     MOST_CURVES,
     Line,
     draw_lines,
-    in_lines,
     legend_below,
     make_figure,
     make_line,
@@ -311,8 +309,7 @@ def draw_training(results: StudyResults) -> Figure | None:
     if training is None or not panels:
         return None
     target = training.spec.target_accuracy
-    width = max(3.4 * len(panels), 5.0)
-    figure, axes = make_figure(width, 3.5, columns=len(panels))
+    figure, axes = make_figure(max(3.4 * len(panels), 5.0), 3.5, columns=len(panels))
     for panel, (name, scale, shown) in zip(axes, panels, strict=True):
         draw_lines(panel, shown, scale)
         panel.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
@@ -327,7 +324,6 @@ def draw_training(results: StudyResults) -> Figure | None:
     counts = [each.n for line in panels[0][2] for each in line.points.values()]
     seeds = f"mean, 95% interval from three seeds on, n = {number_words(counts, 'seed')}"
     dotted = f", dotted: the target of {target:.1%}" if target else ""
-    title = in_lines(_seen_words(training), int(CHARACTERS_AN_INCH * width))
-    write_title(figure, f"{title}\n{seeds}{dotted}")
+    write_title(figure, _seen_words(training), f"{seeds}{dotted}")
     legend_below(figure, axes[0])
     return figure

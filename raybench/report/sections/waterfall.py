@@ -23,7 +23,7 @@ from raybench.report.format import (
     plain_share,
     times,
 )
-from raybench.report.plot import in_lines, label_lines, legend_below, make_figure, write_title
+from raybench.report.plot import label_lines, legend_below, make_figure, write_title
 from raybench.report.sections.scaling import Plotted
 from raybench.report.table import Column, Table, empty_table, make_table, numbers
 
@@ -215,6 +215,6 @@ def draw_waterfall(settings: Sequence[Plotted]) -> Figure | None:
     axes.set_xlabel(f"share of the step (%){beyond}")
     sizes = dict.fromkeys(many for _, _, many in found)
     where = f"on {next(iter(sizes))}" if len(sizes) == 1 else "on the most devices"
-    write_title(figure, in_lines(seen_words(bars, where), 80))
+    write_title(figure, seen_words(bars, where))
     legend_below(figure, axes)
     return figure
