@@ -163,20 +163,12 @@ def make_sections(results: StudyResults) -> dict[str, Section]:
         "failures": Section("What failed", tables=(failures_table(results),), level=later),
         "parts": Section(
             "The parts of a step",
-            tables=(
-                waterfall_table(results),
-                overheads_table(results),
-                phases_table(results),
-            ),
+            tables=(waterfall_table(results), overheads_table(results), phases_table(results)),
             level="folded",
         ),
         "settings": Section(
             "What the settings change",
-            tables=(
-                settings_table(results),
-                verification_table(results),
-                largest_table(results),
-            ),
+            tables=(settings_table(results), verification_table(results), largest_table(results)),
             level="folded",
         ),
         "what-if": Section(
