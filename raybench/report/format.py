@@ -151,6 +151,12 @@ def number_words(numbers: Sequence[int], unit: str) -> str:
     return plural(many, unit) if few == many else f"{few} to {many} {unit}s"
 
 
+def range_words(values: Sequence[float], words: Callable[[float], str] = "{:,}".format) -> str:
+    """The smallest and the largest value, or one where both are shown alike: "2 to 5"; empty without one."""
+    ends = (min(values), max(values)) if values else ()
+    return " to ".join(dict.fromkeys(map(words, ends)))
+
+
 def _no_negative_zero(text: str) -> str:
     return text.replace("-", "+" if text.startswith("+") else "") if float(text) == 0 else text
 

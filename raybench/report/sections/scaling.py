@@ -19,6 +19,7 @@ from raybench.report.format import (
     number_words,
     percent,
     plain_share,
+    range_words,
     sentence,
     times,
 )
@@ -143,8 +144,8 @@ def _tokens_words(rows: Sequence[Row]) -> list[str]:
         for each in scalings
         if each.throughput_tokens_per_s is not None
     ]
-    ends = dict.fromkeys(f"{round(each, 1):,g}" for each in (min(tokens), max(tokens))) if tokens else {}
-    return [f"A sample has {' to '.join(ends)} tokens."] if ends else []
+    words = range_words(tokens, lambda each: f"{round(each, 1):,g}")
+    return [f"A sample has {words} tokens."] if words else []
 
 
 def _mfu_cell(row: Row) -> str:

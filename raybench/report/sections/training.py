@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,16 @@ from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import LEAST_VALUES, Estimate, inverse
 from raybench.analysis.stats.verdict import Verdict
 from raybench.analysis.training import Comparison, EpochMeans, TrainedGroup, TrainingResults
-from raybench.report.format import figures, interval, number_words, percent, plain_lasting, times, with_ends
+from raybench.report.format import (
+    figures,
+    interval,
+    number_words,
+    percent,
+    plain_lasting,
+    range_words,
+    times,
+    with_ends,
+)
 from raybench.report.plot import (
     GREY,
     MOST_CURVES,
@@ -171,7 +180,9 @@ _METRICS: dict[str, Callable[[_Trained], str]] = {
     "accuracy over one device": lambda each: _points(each.over_one),
     "accuracy over the default": lambda each: _points(each.over_default),
     "best test accuracy": lambda each: known(each.group.best_accuracy, _percent),
-    "converged epoch": lambda each: _range(run.converged_epoch for run in each.group.runs),
+    "converged epoch": lambda each: (
+        range_words([run.converged_epoch for run in each.group.runs if run.converged_epoch]) or NONE
+    ),
     "training loss": lambda each: known(each.group.epochs[-1].train_loss, interval),
     "test loss": lambda each: known(each.group.epochs[-1].test_loss, interval),
     "time to target, s": lambda each: _to_target(each.group),
@@ -249,15 +260,6 @@ def epochs_table(results: StudyResults) -> Table:
 
 def _percent(share: Estimate) -> str:
     return with_ends(share, f"{100 * share.value:.2f}%", lambda end: f"{100 * end:.2f}")
-
-
-def _range(epochs: Iterable[int | None]) -> str:
-    """One number, or the smallest and the largest over the seeds."""
-    numbers = [epoch for epoch in epochs if epoch is not None]
-    if not numbers:
-        return NONE
-    first, last = min(numbers), max(numbers)
-    return str(first) if first == last else f"{first} to {last}"
 
 
 def _to_target(group: TrainedGroup) -> str:

@@ -21,6 +21,7 @@ from raybench.report.format import (
     milliseconds,
     percent,
     plain_share,
+    range_words,
     times,
 )
 from raybench.report.plot import label_lines, legend_below, make_figure, write_title
@@ -163,11 +164,10 @@ def shares_drawn(waterfall: Waterfall) -> dict[str, float]:
 
 def seen_words(bars: Sequence[Mapping[str, float]], where: str) -> str:
     """What holds of every bar; of one alone its largest loss too."""
-    ideals = sorted(shares[PART_WORDS["ideal"]] for shares in bars)
-    ends = " to ".join(dict.fromkeys(f"{share:.0%}" for share in (ideals[0], ideals[-1])))
-    if ideals[0] > WHOLE:
+    ideals = [shares[PART_WORDS["ideal"]] for shares in bars]
+    if min(ideals) > WHOLE:
         return f"Computing takes the whole step {where}"
-    words = f"Computing takes {ends} of a step {where}"
+    words = f"Computing takes {range_words(ideals, '{:.0%}'.format)} of a step {where}"
     lost = {name: share for name, share in bars[0].items() if name not in (PART_WORDS["ideal"], REST)}
     if len(bars) > 1 or not lost:
         return f"{words}, the rest is lost"
