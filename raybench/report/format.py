@@ -55,12 +55,18 @@ def _upper_end(estimate: Estimate) -> tuple[float, str]:
     return (furthest, ">") if 0 < furthest < estimate.high else (estimate.high, "")
 
 
+def relative_words(estimate: Estimate) -> str:
+    """Half of the interval as a share of the value: "±3%"."""
+    relative = estimate.relative_half_width
+    return f"±>{MOST_TIMES:.0%}" if relative > MOST_TIMES else f"±{relative:.0%}"
+
+
 def plus_minus(estimate: Estimate, unit: str = "") -> str:
     """A value with half of its interval where that is small: "61.3 µs ±1%"; else with both ends."""
     suffix = f" {unit}" if unit else ""
     if estimate.relative_half_width > SMALL:
         return interval(estimate, suffix)
-    return f"{figures(estimate.value)}{suffix} ±{estimate.relative_half_width:.0%}"
+    return f"{figures(estimate.value)}{suffix} {relative_words(estimate)}"
 
 
 def factor(estimate: Estimate) -> str:

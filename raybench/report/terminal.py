@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from raybench.analysis.findings.finding import FindingName, Severity
 from raybench.analysis.results import StudyResults
+from raybench.analysis.stats.statistics import Estimate
 from raybench.report.answer import answer
 from raybench.report.finding_texts import evidence, next_step
-from raybench.report.format import factor, figures, plus_minus
+from raybench.report.format import factor, figures, relative_words
 from raybench.report.sections.scaling import (
     DEVICES,
     EFFICIENCY,
@@ -73,12 +72,14 @@ def terminal_table(results: StudyResults, width: int | None = TERMINAL_WIDTH) ->
     return drawn
 
 
+def _step_time(step_s: Estimate) -> str:
+    return f"{figures(step_s.value * 1e3)} ms {relative_words(step_s)}"
+
+
 _COLUMNS: list[Column[Row]] = [
     DEVICES,
     Column("setting", lambda row: row.short),
-    numbers(
-        "step time", lambda row: row.point.scaling.step_time_s.scaled(1e3), partial(plus_minus, unit="ms")
-    ),
+    numbers("step time", lambda row: row.point.scaling.step_time_s, _step_time),
     numbers("samples/s", lambda row: row.point.scaling.throughput_samples_per_s.value, figures),
     Column("speed-up", lambda row: speedup_cell(row.point.scaling, factor), right=True),
     EFFICIENCY,
