@@ -168,6 +168,8 @@ def _why(results: StudyResults) -> list[str]:
     left = total - sum(share.value for _, share in named)
     if left < -max(LEAST_SHARE, min(MUCH_OFFSET, total / 10)):
         parts.append("partly offset by other parts")
+    elif len(sure) == 1 and rest < LEAST_SHARE:
+        return [f"{lost}, all of it to {IN_ANSWER.get(sure[0][0], sure[0][0])}", *also]
     elif len(sure) > MOST_PARTS and left >= LEAST_SHARE:
         parts.append(f"the rest to other parts{' and unknown causes' if rest >= LEAST_SHARE else ''}")
     elif rest >= LEAST_SHARE:
