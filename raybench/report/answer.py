@@ -296,9 +296,8 @@ def _proposal(results: StudyResults) -> list[str]:
         tested = "" if test is None or gain is None else f", {test.verdict} at {1 + gain:.2f} times as fast"
         return [f"to try: {next_step(finding)}{tested}"]
     scaling = results.headline_scaling
-    if use is not None or results.best is not None:
-        return []
-    if scaling is None or scaling.efficiency is None or scaling.is_baseline:
+    is_known = scaling is not None and scaling.efficiency is not None and not scaling.is_baseline
+    if use is not None or results.best is not None or not is_known:
         return []
     if tests:
         return ["nothing: the changes that the causes propose were tried and are not faster"]

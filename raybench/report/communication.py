@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -65,30 +64,25 @@ def links_table(results: SweepResults) -> Table:
 
 def times_table(results: SweepResults) -> Table:
     """The times of every message, a column for each collective."""
-    found = defaultdict[tuple[SweptPlace, int], dict[Collective, Message]](dict)
-    for each in results.messages:
-        found[each.place, each.message_bytes][each.collective] = each
+    found = {(each.place, each.message_bytes, each.collective): each for each in results.messages}
     places = results.places
-    rows: list[_Times] = sorted(found.items(), key=lambda row: (places.index(row[0][0]), row[0][1]))
+    rows = sorted({key[:2] for key in found}, key=lambda row: (places.index(row[0]), row[1]))
 
     def time_words(message: Message) -> str:
         unit, unit_s = time_unit(message.time_s.value)
         return plus_minus(message.time_s.scaled(1 / unit_s), unit)
 
-    def time_of(collective: Collective) -> Column[_Times]:
-        return numbers(collective, lambda row: row[1].get(collective), time_words)
+    def time_of(collective: Collective) -> Column[tuple[SweptPlace, int]]:
+        return numbers(collective, lambda row: found.get((*row, collective)), time_words)
 
     columns = [
-        *_place_columns(lambda row: row[0][0]),
-        numbers("message", lambda row: row[0][1], size_words),
+        *_place_columns(lambda row: row[0]),
+        numbers("message", lambda row: row[1], size_words),
         *map(time_of, dict.fromkeys(each.collective for each in results.messages)),
     ]
     rounds = number_words([each.time_s.n for each in results.messages], "round")
     caption = f"Of the slowest rank, with 95% intervals, n = {rounds}."
     return make_table("Times", caption, columns, rows)
-
-
-_Times = tuple[tuple[SweptPlace, int], dict[Collective, Message]]
 
 
 def _place_columns(place: Callable[[Row], SweptPlace]) -> list[Column[Row]]:

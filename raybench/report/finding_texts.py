@@ -210,7 +210,6 @@ def _text(table: Mapping[FindingName | Reason, str], finding: Finding) -> str:
 
 COUNTED = {  # one, and several where that is not one with an s
     "buckets": ("bucket", ""),
-    "trials": ("trial", ""),
     "retries": ("time", ""),
     "waits": ("time", ""),
     "collectives": ("collective", ""),
