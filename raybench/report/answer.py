@@ -158,8 +158,10 @@ def _why(results: StudyResults) -> list[str]:
     lost, rest = f"{total:.0%} of each step is lost", total - sum(share.value for _, share in sure)
     named = [*sure[:1], *sorted(sure[1:], key=lambda each: each[0] != COMMUNICATION)][:MOST_PARTS]
     parts = [f"{share.value:.0%} to {IN_ANSWER.get(name, name)}" for name, share in named]
-    more = _more_rounds(results, rest)
-    if COMMUNICATION not in dict(named):
+    more, unsure = _more_rounds(results, rest), None if COMMUNICATION in dict(sure) else communication
+    # both about as large: else its own bound says more
+    may_be_rest = unsure is not None and 0 < len(sure) <= MOST_PARTS and rest <= unsure.high <= 1.5 * rest
+    if COMMUNICATION not in dict(named) and not may_be_rest:
         more = [*_communication_words(communication), *more]
     also = [", and ".join(more)] if more else []
     if not sure:
@@ -173,7 +175,7 @@ def _why(results: StudyResults) -> list[str]:
     elif len(sure) > MOST_PARTS and left >= LEAST_SHARE:
         parts.append(f"the rest to other parts{' and unknown causes' if rest >= LEAST_SHARE else ''}")
     elif rest >= LEAST_SHARE:
-        parts.append("the rest unexplained")
+        parts.append("the rest may be communication" if may_be_rest else "the rest unexplained")
     return [f"{lost}: {', '.join(parts)}", *also]
 
 
