@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from raybench.analysis.choice import is_default
 from raybench.analysis.findings.finding import Finding, FindingName, Severity
-from raybench.analysis.findings.verifications import Verification, Verified, verification_of
+from raybench.analysis.findings.verifications import Verified, verification_of
 from raybench.analysis.labels import devices_of, difference_words, weights_words
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.recommendation import Basis, Recommendation
@@ -294,21 +294,16 @@ def _proposal(results: StudyResults) -> list[str]:
     changing = [one for one in left if one[0].change is not None] or (left if use is None else [])
     if changing:
         finding, test = changing[0]
-        return [f"to try: {next_step(finding)}{_tested(test)}"]
+        gain = test.gain.gain.value if test and test.gain else None
+        tested = "" if test is None or gain is None else f", {test.verdict} at {1 + gain:.2f} times as fast"
+        return [f"to try: {next_step(finding)}{tested}"]
     scaling = results.headline_scaling
-    if use is not None or results.best is not None:
-        return []
-    if scaling is None or scaling.efficiency is None or scaling.is_baseline:
+    is_known = scaling is not None and scaling.efficiency is not None and not scaling.is_baseline
+    if use is not None or results.best is not None or not is_known:
         return []
     if tests:
         return ["nothing: the changes that the causes propose were tried and are not faster"]
     return ["nothing: no loss is large and certain enough to act on"]
-
-
-def _tested(test: Verification | None) -> str:
-    if test is None or test.gain is None:
-        return ""
-    return f", {test.verdict} at {1 + test.gain.gain.value:.2f} times as fast"
 
 
 # --- how far to trust it

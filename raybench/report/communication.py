@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -36,7 +35,6 @@ from raybench.report.plot import (
     log2_axis,
     make_figure,
     make_line,
-    shown_ends,
     write_title,
 )
 from raybench.report.sections.trials import failures_words
@@ -66,30 +64,25 @@ def links_table(results: SweepResults) -> Table:
 
 def times_table(results: SweepResults) -> Table:
     """The times of every message, a column for each collective."""
-    found = defaultdict[tuple[SweptPlace, int], dict[Collective, Message]](dict)
-    for each in results.messages:
-        found[each.place, each.message_bytes][each.collective] = each
+    found = {(each.place, each.message_bytes, each.collective): each for each in results.messages}
     places = results.places
-    rows: list[_Times] = sorted(found.items(), key=lambda row: (places.index(row[0][0]), row[0][1]))
+    rows = sorted({key[:2] for key in found}, key=lambda row: (places.index(row[0]), row[1]))
 
     def time_words(message: Message) -> str:
         unit, unit_s = time_unit(message.time_s.value)
         return plus_minus(message.time_s.scaled(1 / unit_s), unit)
 
-    def time_of(collective: Collective) -> Column[_Times]:
-        return numbers(collective, lambda row: row[1].get(collective), time_words)
+    def time_of(collective: Collective) -> Column[tuple[SweptPlace, int]]:
+        return numbers(collective, lambda row: found.get((*row, collective)), time_words)
 
     columns = [
-        *_place_columns(lambda row: row[0][0]),
-        numbers("message", lambda row: row[0][1], size_words),
+        *_place_columns(lambda row: row[0]),
+        numbers("message", lambda row: row[1], size_words),
         *map(time_of, dict.fromkeys(each.collective for each in results.messages)),
     ]
     rounds = number_words([each.time_s.n for each in results.messages], "round")
     caption = f"Of the slowest rank, with 95% intervals, n = {rounds}."
     return make_table("Times", caption, columns, rows)
-
-
-_Times = tuple[tuple[SweptPlace, int], dict[Collective, Message]]
 
 
 def _place_columns(place: Callable[[Row], SweptPlace]) -> list[Column[Row]]:
@@ -117,17 +110,14 @@ def draw_messages(results: SweepResults, place: SweptPlace) -> Figure:
     def lines(of: Callable[[Message], Estimate]) -> list[Line]:
         return [make_line(name, [(each.message_bytes, of(each)) for each in groups[name]]) for name in groups]
 
-    times = lines(lambda each: each.time_s)
-    bandwidths = lines(lambda each: each.bus_bandwidth_bytes_per_s)
     figure, (left, right) = make_figure(9.0, 3.7, columns=2)
-    draw_lines(left, times, scale=1e6)
-    ends = shown_ends(each for line in times for each in line.points.values())
+    ends = draw_lines(left, lines(lambda each: each.time_s), scale=1e6)
     left.set_yscale("log")
     left.yaxis.set_major_formatter(SEPARATED)
-    left.set_ylim(1e6 * min(ends) / 1.15, 1e6 * max(ends) * 1.15)
+    left.set_ylim(min(ends) / 1.15, max(ends) * 1.15)
     left.set_ylabel("time (µs)")
-    draw_lines(right, bandwidths, scale=1e-9)
-    right.set_ylim(0, 1.06e-9 * max(shown_ends(each for line in bandwidths for each in line.points.values())))
+    ends = draw_lines(right, lines(lambda each: each.bus_bandwidth_bytes_per_s), scale=1e-9)
+    right.set_ylim(0, 1.06 * max(ends))
     right.set_ylabel("bus bandwidth (GB/s)")
     for axes in (left, right):
         log2_axis(axes, sorted({each.message_bytes for each in results.at(place)}), size_words, MOST_SIZES)

@@ -17,7 +17,7 @@ from raybench.records.csv_files import rows_csv
 from raybench.report import render
 from raybench.report.answer import Clause, answer, answer_of
 from raybench.report.code import use_it
-from raybench.report.finding_texts import cost, evidence_among, not_examined_words
+from raybench.report.finding_texts import cost, evidence, not_examined_words
 from raybench.report.method import measured_words, method_words
 from raybench.report.pages import Level, Section, make_fragment, make_pages, quoted, template, write_files
 from raybench.report.plot import drawn
@@ -71,8 +71,8 @@ def write_report(
     contents: dict[str, str | bytes] = {
         **pages,
         "diagnosis.md": diagnosis_markdown(results),
-        "summary.csv": render.summary_csv(results.summaries),
-        "trials.csv": render.summary_csv(results.trials),
+        "summary.csv": rows_csv(each.row() for each in results.summaries),
+        "trials.csv": rows_csv(each.row() for each in results.trials),
         **({"predictions.csv": rows_csv(predicted)} if predicted else {}),
         "summary.json": summary_json(results, said, environment),
         "summary.tex": render.to_tex(sections["scaling"].tables[0], results.study.name),
@@ -84,11 +84,8 @@ def write_report(
 
 def first_screen(results: StudyResults, environment: Mapping[str, Any], left_out: Sequence[str] = ()) -> str:
     """Answer, first table and plots, and causes, as HTML for a page of others; else as ``write_report``."""
-    sections = {name: each for name, each in make_sections(results).items() if each.level == "first"}
-    return make_fragment(
-        sections,
-        **_first_screen(results, environment, answer(results, left_out)),
-    )
+    first = _first_screen(results, environment, answer(results, left_out))
+    return make_fragment(make_sections(results), **first)
 
 
 def _first_screen(
@@ -120,7 +117,7 @@ def _causes(results: StudyResults) -> dict[str, Any]:
         "causes": causes,
         "cost": cost,
         "advice": partial(advice_of, verified=results.verifications),
-        "evidence": evidence_among(causes),
+        "evidence": evidence,
     }
 
 
@@ -169,20 +166,12 @@ def make_sections(results: StudyResults) -> dict[str, Section]:
         "failures": Section("What failed", tables=(failures_table(results),), level=later),
         "parts": Section(
             "The parts of a step",
-            tables=(
-                waterfall_table(results),
-                overheads_table(results),
-                phases_table(results),
-            ),
+            tables=(waterfall_table(results), overheads_table(results), phases_table(results)),
             level="folded",
         ),
         "settings": Section(
             "What the settings change",
-            tables=(
-                settings_table(results),
-                verification_table(results),
-                largest_table(results),
-            ),
+            tables=(settings_table(results), verification_table(results), largest_table(results)),
             level="folded",
         ),
         "what-if": Section(

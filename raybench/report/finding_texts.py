@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from raybench.analysis.findings.finding import Finding, FindingName, Need, Reason, is_tie
+from raybench.analysis.findings.finding import Finding, FindingName, Need, Reason
 from raybench.report.format import duration_words, figures
 from raybench.spec.plural import plural
 
@@ -191,17 +190,6 @@ def _little_compute(finding: Finding) -> str:
     return f". Each byte of gradient has {per_byte} FLOP of compute, and {enough} would hide it: {small}"
 
 
-def evidence_among(findings: Sequence[Finding]) -> Callable[[Finding], str]:
-    """The same of ranked ``findings``, and where one explains about as much as that before it."""
-    ties = {id(each): other for other, each in itertools.pairwise(findings) if is_tie(other, each)}
-
-    def words(finding: Finding) -> str:
-        tied = f". It costs about as much as {ties[id(finding)].name}" if id(finding) in ties else ""
-        return evidence(finding) + tied
-
-    return words
-
-
 def cost(finding: Finding) -> str:
     """The time that the finding explains, "2.1 ms, 14% of a step"; else its severity."""
     if finding.explains is None or finding.step_s is None:
@@ -222,7 +210,6 @@ def _text(table: Mapping[FindingName | Reason, str], finding: Finding) -> str:
 
 COUNTED = {  # one, and several where that is not one with an s
     "buckets": ("bucket", ""),
-    "trials": ("trial", ""),
     "retries": ("time", ""),
     "waits": ("time", ""),
     "collectives": ("collective", ""),

@@ -87,15 +87,6 @@ def interval(estimate: Estimate, suffix: str = "") -> str:
     return f"{value}{suffix} [{low}, {beyond}{high}]"
 
 
-def serial_fraction_words(estimate: Estimate) -> str:
-    """Amdahl's f, which is a share: a speed-up that no f gives is said in words."""
-    if estimate.low > 1:
-        return "not defined: slower than one"
-    if estimate.high < 0:
-        return "not defined: faster than ideal"
-    return percent(estimate) if 0 <= estimate.value <= 1 else "not known"
-
-
 def milliseconds(estimate: Estimate) -> str:
     """A time in s as ms, with its interval: "12.3 [12.1, 12.6]"."""
     return interval(estimate.scaled(1e3))
@@ -164,6 +155,12 @@ def number_words(numbers: Sequence[int], unit: str) -> str:
     """How many there are of each: "5 to 12 rounds", "1 round" where all have as many."""
     few, many = min(numbers, default=0), max(numbers, default=0)
     return plural(many, unit) if few == many else f"{few} to {many} {unit}s"
+
+
+def range_words(values: Sequence[float], words: Callable[[float], str] = "{:,}".format) -> str:
+    """The smallest and the largest value, or one where both are shown alike: "2 to 5"; empty without one."""
+    ends = (min(values), max(values)) if values else ()
+    return " to ".join(dict.fromkeys(map(words, ends)))
 
 
 def _no_negative_zero(text: str) -> str:

@@ -7,7 +7,7 @@ import io
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -73,17 +73,12 @@ _STYLE: Any = {  # the stubs want every key as a literal
 }
 
 
-def to_png(figure: Figure) -> bytes:
-    """The figure as PNG."""
-    return _saved(figure, "png", dpi=DPI, metadata={"Software": "raybench"})
+# neither a date nor a version of matplotlib: the same values, the same file
+_METADATA = {"png": {"Software": "raybench"}, "svg": {"Date": None}}
 
 
-def to_svg(figure: Figure) -> bytes:
-    """The figure as SVG, letters as outlines, without a date."""
-    return _saved(figure, "svg", metadata={"Date": None})
-
-
-def _saved(figure: Figure, kind: str, **options: Any) -> bytes:
+def saved(figure: Figure, kind: Literal["png", "svg"]) -> bytes:
+    """The figure as a file of this kind; in SVG letters are outlines."""
     import matplotlib as mpl
     from matplotlib.text import Text
 
@@ -93,7 +88,7 @@ def _saved(figure: Figure, kind: str, **options: Any) -> bytes:
             text.set_parse_math(False)  # a name with dollars in it is no formula
     file = io.BytesIO()
     with mpl.rc_context(_STYLE):
-        figure.savefig(file, format=kind, **options)
+        figure.savefig(file, format=kind, dpi=DPI, metadata=_METADATA[kind])
     return file.getvalue()
 
 
@@ -110,8 +105,8 @@ def make_figure(width_in: float, height_in: float, columns: int = 1) -> tuple[Fi
     return figure, axes
 
 
-def draw_lines(axes: Axes, lines: Sequence[Line], scale: float = 1.0) -> None:
-    """Lines with error bars."""
+def draw_lines(axes: Axes, lines: Sequence[Line], scale: float = 1.0) -> list[float]:
+    """Lines with error bars; the ends of these as far as an axis shows them."""
     from matplotlib.transforms import ScaledTranslation
 
     for index, line in enumerate(lines):
@@ -135,11 +130,13 @@ def draw_lines(axes: Axes, lines: Sequence[Line], scale: float = 1.0) -> None:
         aside_in = (index - (len(lines) - 1) / 2) * HAIR_IN
         for part in drawn_line.get_children():
             part.set_transform(axes.transData + ScaledTranslation(aside_in, 0, axes.figure.dpi_scale_trans))
+    return [end * scale for end in shown_ends(each for line in lines for each in line.points.values())]
 
 
-def write_title(figure: Figure, text: str) -> None:
-    """Over the whole figure: centred over the axes, a long one would run out of it."""
-    figure.suptitle(text, fontsize=10.5)
+def write_title(figure: Figure, text: str, more: str = "") -> None:
+    """Over the whole figure, in lines as wide as it, then ``more`` in a line of its own."""
+    lines = in_lines(text, int(CHARACTERS_AN_INCH * figure.get_figwidth()))
+    figure.suptitle(f"{lines}\n{more}".strip(), fontsize=10.5)
 
 
 def legend_below(figure: Figure, axes: Axes) -> None:
@@ -194,4 +191,4 @@ class DrawnPlot:
 
 def drawn(name: str, title: str, figure: Figure | None) -> tuple[DrawnPlot, ...]:
     """The plot of a figure; none where the records do not allow it."""
-    return () if figure is None else (DrawnPlot(name, title, to_png(figure), to_svg(figure)),)
+    return () if figure is None else (DrawnPlot(name, title, saved(figure, "png"), saved(figure, "svg")),)

@@ -6,8 +6,6 @@ import html
 import re
 from collections.abc import Sequence
 
-from raybench.analysis.summary import Summary
-from raybench.records.csv_files import rows_csv
 from raybench.report.table import Table
 
 
@@ -41,11 +39,6 @@ def markdown_cell(text: str) -> str:
     return markdown_text(text).replace("|", r"\|").replace("\n", " ")
 
 
-def summary_csv(summaries: Sequence[Summary]) -> str:
-    """``summary.csv``: the columns of docs/reference.md, empty where unknown or inapplicable."""
-    return rows_csv(summary.row() for summary in summaries)
-
-
 def to_tex(table: Table, study: str) -> str:
     """The table for LaTeX with booktabs, its caption after the study's name."""
     import pandas as pd
@@ -63,14 +56,8 @@ def to_tex(table: Table, study: str) -> str:
 
 LATIN_END = 0x180  # letters up to here are in the fonts that LaTeX begins with
 _TEX = {
+    **{each: f"\\{each}" for each in "&%$#_{}"},
     "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
     "<": r"\textless{}",

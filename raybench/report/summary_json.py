@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,7 +19,7 @@ SUMMARY_VERSION = "1.1"  # MAJOR.MINOR: readers of an older minor go on working
 
 
 class Interval(Model):
-    """A value with its 95% interval."""
+    """A value with its 95% interval; in JSON, which has no infinity, null."""
 
     value: float | None
     low: float | None
@@ -74,7 +73,7 @@ def summary_json(results: StudyResults, answer: Sequence[Clause], environment: M
         question=results.study.question,
         is_smoke=results.study.is_smoke,
         answer=list(answer),
-        points=[{name: _known(value) for name, value in each.row().items()} for each in results.summaries],
+        points=[dict(each.row()) for each in results.summaries],
         findings=causes(results),
         verdicts=[
             SettingVerdict(
@@ -139,9 +138,4 @@ def causes(results: StudyResults) -> list[FoundCause]:
 
 
 def _interval(found: Estimate) -> Interval:
-    return Interval(value=_known(found.value), low=_known(found.low), high=_known(found.high), n=found.n)
-
-
-def _known(value: Any) -> Any:
-    """JSON has no infinity."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return Interval(value=found.value, low=found.low, high=found.high, n=found.n)

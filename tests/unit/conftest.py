@@ -57,7 +57,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
                 patch.setattr(module, "sleep", _AWAKE)
         patch.setattr(environment, "_checkout", lambda: (None, None))
         if "pictures" not in item.fixturenames:
-            patch.setattr(drawing, "_saved", _not_drawn)
+            patch.setattr(drawing, "saved", _not_drawn)
         if FITTED.isdisjoint({item.path, *item.path.parents}):
             patch.setattr(pool, "NODES", (0.0,))
         return (yield)
@@ -68,7 +68,7 @@ def pictures() -> None:
     """What is drawn is drawn: else a picture is an empty one, which takes no time."""
 
 
-def _not_drawn(figure: Any, kind: str, **options: Any) -> bytes:
+def _not_drawn(figure: Any, kind: str) -> bytes:
     return EMPTY[kind]
 
 

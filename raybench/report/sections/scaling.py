@@ -19,8 +19,8 @@ from raybench.report.format import (
     number_words,
     percent,
     plain_share,
+    range_words,
     sentence,
-    serial_fraction_words,
     times,
 )
 from raybench.report.plot import (
@@ -29,7 +29,6 @@ from raybench.report.plot import (
     SEPARATED,
     Line,
     draw_lines,
-    in_lines,
     label_lines,
     legend_below,
     log2_axis,
@@ -45,6 +44,7 @@ from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.container import BarContainer
     from matplotlib.figure import Figure
 
 MFU = "MFU: of the peak of large matrix products (of the data sheet's)."
@@ -144,8 +144,8 @@ def _tokens_words(rows: Sequence[Row]) -> list[str]:
         for each in scalings
         if each.throughput_tokens_per_s is not None
     ]
-    ends = dict.fromkeys(f"{round(each, 1):,g}" for each in (min(tokens), max(tokens))) if tokens else {}
-    return [f"A sample has {' to '.join(ends)} tokens."] if ends else []
+    words = range_words(tokens, lambda each: f"{round(each, 1):,g}")
+    return [f"A sample has {words} tokens."] if words else []
 
 
 def _mfu_cell(row: Row) -> str:
@@ -186,9 +186,14 @@ def overheads_table(results: StudyResults) -> Table:
     ]
     caption = "Lost: all that more devices add (often called T_comm); communication: what no compute hides"
     caption += "; f: Amdahl's serial fraction (Karp and Flatt 1990), with one fixed total batch at most 1/f. "
-    caption += f"{_n_words(scaling_rows(results))}."
+    caption += f"{NONE}: no f gives this speed-up. {_n_words(scaling_rows(results))}."
     if not is_strong and results.outlook is not None:
         caption = " ".join([caption, *(f"{sentence(each)}." for each in returns_words(results.outlook))])
+
+    def f(row: tuple[str, Waterfall]) -> Estimate | None:
+        fraction = row[1].serial_fraction
+        return fraction if fraction is not None and 0 < fraction.value <= 1 else None
+
     one = "T(1)/n" if is_strong else "T(1)"  # one device does the samples of all in n steps, or in one
     columns: list[Column[tuple[str, Waterfall]]] = [
         numbers("devices", lambda row: row[1].world_size),
@@ -197,15 +202,10 @@ def overheads_table(results: StudyResults) -> Table:
         numbers("lost / T(n)", lambda row: row[1].t_comm_fraction, percent),
         numbers("of it communication, ms", lambda row: row[1].parts.exposed_communication, milliseconds),
         numbers("communication / T(n)", lambda row: row[1].communication_fraction, percent),
-        numbers("Amdahl's f", lambda row: row[1].serial_fraction, serial_fraction_words),
-        numbers("1/f", lambda row: row[1].serial_fraction, _limit),
+        numbers("Amdahl's f", f, percent),
+        numbers("1/f", f, lambda share: f"{figures(1 / share.value)}x"),
     ]
     return make_table("Overhead by world size", caption, columns, rows)
-
-
-def _limit(f: Estimate) -> str:
-    """The most that Amdahl's law allows."""
-    return f"{figures(1 / f.value)}x" if 0 < f.value <= 1 else NONE
 
 
 Plotted = tuple[str, ShownSetting]  # a setting by its label
@@ -278,14 +278,15 @@ def _draw_bars(settings: Sequence[Plotted], most: int) -> Figure:
     for place, (_, each) in enumerate(settings):
         color = BAR_COLORS[_verdict(each)]
         for index, point in enumerate(each.points):
-            at, rate = place + 0.4 * (index - (len(each.points) - 1) / 2), _rate(point)
-            _draw_bar(right, at, rate, color if index else ONE_DEVICE, 0.36)
-            _write_after(right, at, rate.high, f"{point.world_size}")
+            at = place + 0.4 * (index - (len(each.points) - 1) / 2)
+            bar = _draw_bar(right, at, _rate(point), color if index else ONE_DEVICE, 0.36)
+            right.bar_label(bar, [f"{point.world_size}"], padding=4, fontsize=9)
         size, speedup = each.main.world_size, _over_one(each.main)
         if speedup is not None:
-            left.barh(place, size, height=0.6, color=IDEAL)
-            _draw_bar(left, place, speedup, color, 0.6)
-            _write_after(left, place, max(size, speedup.high), f"{speedup.value:.2f}x", weight="bold")
+            ideal = left.barh(place, size, height=0.6, color=IDEAL)
+            bar = _draw_bar(left, place, speedup, color, 0.6)
+            longer, words = ideal if size > speedup.high else bar, f"{speedup.value:.2f}x"
+            left.bar_label(longer, [words], padding=4, fontsize=9, fontweight="bold")
     rates = shown_ends(_rate(point) for _, each in settings for point in each.points)
     ratios = shown_ends(filter(None, (_over_one(each.main) for _, each in settings)))
     for axes, highest in ((left, max([most, *ratios])), (right, max(rates))):
@@ -300,7 +301,7 @@ def _draw_bars(settings: Sequence[Plotted], most: int) -> Figure:
     right.set_yticks([])
     right.xaxis.set_major_formatter(SEPARATED)
     right.set_xlabel("throughput (samples/s), by devices")
-    write_title(figure, in_lines(seen_words(settings), 80))
+    write_title(figure, seen_words(settings))
     return figure
 
 
@@ -308,16 +309,10 @@ def _rate(point: SettingPoint) -> Estimate:
     return point.scaling.throughput_samples_per_s
 
 
-def _draw_bar(axes: Axes, at: float, value: Estimate, color: str, height: float) -> None:
+def _draw_bar(axes: Axes, at: float, value: Estimate, color: str, height: float) -> BarContainer:
     """A bar to the right, with its interval."""
-    axes.barh(at, value.value, height=height, color=color)
     error = [[value.value - value.low], [value.high - value.value]]
-    axes.errorbar(value.value, at, xerr=error, color="black", capsize=3, linewidth=1.0, fmt="none")
-
-
-def _write_after(axes: Axes, at: float, end: float, words: str, weight: str = "normal") -> None:
-    axes.annotate(words, (end, at), xytext=(4, 0), textcoords="offset points", va="center",
-                  fontsize=9, fontweight=weight)  # fmt: skip
+    return axes.barh(at, value.value, height=height, color=color, xerr=error, capsize=3)
 
 
 def _draw_curves(settings: Sequence[Plotted], sizes: Sequence[int]) -> Figure:
@@ -345,12 +340,11 @@ def _draw_curves(settings: Sequence[Plotted], sizes: Sequence[int]) -> Figure:
         (left, lines(_rate), fastest, "throughput (samples/s)"),
         (right, lines(_over_one), sizes[-1], "speed-up over one device"),
     ):
-        draw_lines(axes, shown)
-        ends = shown_ends(each for line in shown for each in line.points.values())
+        ends = draw_lines(axes, shown)
         axes.set_ylim(0, 1.05 * max([highest, *ends]))
         log2_axis(axes, sizes)
         axes.set_xlabel("devices")
         axes.set_ylabel(words)
-    write_title(figure, in_lines(seen_words(settings), 100))
+    write_title(figure, seen_words(settings))
     legend_below(figure, left)
     return figure

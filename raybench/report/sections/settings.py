@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import median
 
 from raybench.analysis.findings.finding import Finding
 from raybench.analysis.findings.verifications import Verification, Verified, verification_of
@@ -19,7 +18,6 @@ from raybench.records.record import TrialRecord
 from raybench.report.finding_texts import next_step
 from raybench.report.format import duration_words, figures, interval, milliseconds, percent
 from raybench.report.table import NONE, Column, Table, empty_table, known, make_table, numbers
-from raybench.spec.plural import plural
 from raybench.spec.workloads import ScriptSpec
 
 
@@ -191,7 +189,7 @@ def buckets_table(results: StudyResults) -> Table:
     decided = _decided(chosen) if chosen else []
     if chosen is None or not decided:
         return empty_table(WHAT_IF_TITLE)
-    own = [each for each in chosen.points if _is_own(each, chosen)]
+    own = [each for each in chosen.points if each.setting == chosen.record.config.setting]
     return what_if_table(results, replace(chosen, points=(*own, *decided)))
 
 
@@ -221,17 +219,10 @@ def buckets_words(results: StudyResults) -> str:
 def what_if_table(results: Facts, found: WhatIf) -> Table:
     """A row for each change, the measured step beside the predicted one where there is one."""
     record = found.record
-    errors = [abs(each.error) for each in found.points if each.error is not None and not _is_own(each, found)]
-    own = found.step_time_s
-    beside = (
-        f" Measured, not predicted from: {plural(len(errors), 'step')}, median error {median(errors):.1%}."
-        if errors
-        else ""
-    )
     caption = (
         f"From trial {record.trial_id} ({results.label(record)}, {devices_of(record.config)}): "
-        f"{milliseconds(own)} ms measured, {figures(found.simulated_s * 1e3)} ms simulated; predictions are "
-        f"corrected by the difference.{beside} {RESTS_ON}"
+        f"{milliseconds(found.step_time_s)} ms measured, {figures(found.simulated_s * 1e3)} ms simulated; "
+        f"predictions are corrected by the difference. {RESTS_ON}"
     )
     return make_table(WHAT_IF_TITLE, caption, _WHAT_IF_COLUMNS, found.points)
 
@@ -240,7 +231,3 @@ def point_words(row: Predicted) -> str:
     """A prediction in a line."""
     measured = "" if row.measured_s is None else f", measured {milliseconds(row.measured_s)} ms"
     return f"{row.words}: {milliseconds(row.step_time_s)} ms{measured}"
-
-
-def _is_own(row: Predicted, found: WhatIf) -> bool:
-    return row.setting == found.record.config.setting and row.change.link_bits_per_s is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,14 +11,21 @@ from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import LEAST_VALUES, Estimate, inverse
 from raybench.analysis.stats.verdict import Verdict
 from raybench.analysis.training import Comparison, EpochMeans, TrainedGroup, TrainingResults
-from raybench.report.format import figures, interval, number_words, percent, plain_lasting, times, with_ends
+from raybench.report.format import (
+    figures,
+    interval,
+    number_words,
+    percent,
+    plain_lasting,
+    range_words,
+    times,
+    with_ends,
+)
 from raybench.report.plot import (
-    CHARACTERS_AN_INCH,
     GREY,
     MOST_CURVES,
     Line,
     draw_lines,
-    in_lines,
     legend_below,
     make_figure,
     make_line,
@@ -173,7 +180,9 @@ _METRICS: dict[str, Callable[[_Trained], str]] = {
     "accuracy over one device": lambda each: _points(each.over_one),
     "accuracy over the default": lambda each: _points(each.over_default),
     "best test accuracy": lambda each: known(each.group.best_accuracy, _percent),
-    "converged epoch": lambda each: _range(run.converged_epoch for run in each.group.runs),
+    "converged epoch": lambda each: (
+        range_words([run.converged_epoch for run in each.group.runs if run.converged_epoch]) or NONE
+    ),
     "training loss": lambda each: known(each.group.epochs[-1].train_loss, interval),
     "test loss": lambda each: known(each.group.epochs[-1].test_loss, interval),
     "time to target, s": lambda each: _to_target(each.group),
@@ -253,15 +262,6 @@ def _percent(share: Estimate) -> str:
     return with_ends(share, f"{100 * share.value:.2f}%", lambda end: f"{100 * end:.2f}")
 
 
-def _range(epochs: Iterable[int | None]) -> str:
-    """One number, or the smallest and the largest over the seeds."""
-    numbers = [epoch for epoch in epochs if epoch is not None]
-    if not numbers:
-        return NONE
-    first, last = min(numbers), max(numbers)
-    return str(first) if first == last else f"{first} to {last}"
-
-
 def _to_target(group: TrainedGroup) -> str:
     """The mean over the seeds that reached the target accuracy, and how many did if not all."""
     mean = group.time_to_target_s
@@ -311,8 +311,7 @@ def draw_training(results: StudyResults) -> Figure | None:
     if training is None or not panels:
         return None
     target = training.spec.target_accuracy
-    width = max(3.4 * len(panels), 5.0)
-    figure, axes = make_figure(width, 3.5, columns=len(panels))
+    figure, axes = make_figure(max(3.4 * len(panels), 5.0), 3.5, columns=len(panels))
     for panel, (name, scale, shown) in zip(axes, panels, strict=True):
         draw_lines(panel, shown, scale)
         panel.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
@@ -327,7 +326,6 @@ def draw_training(results: StudyResults) -> Figure | None:
     counts = [each.n for line in panels[0][2] for each in line.points.values()]
     seeds = f"mean, 95% interval from three seeds on, n = {number_words(counts, 'seed')}"
     dotted = f", dotted: the target of {target:.1%}" if target else ""
-    title = in_lines(_seen_words(training), int(CHARACTERS_AN_INCH * width))
-    write_title(figure, f"{title}\n{seeds}{dotted}")
+    write_title(figure, _seen_words(training), f"{seeds}{dotted}")
     legend_below(figure, axes[0])
     return figure

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from raybench.analysis.labels import devices_of
 from raybench.analysis.phases import PhaseRow
 from raybench.analysis.results import StudyResults
@@ -19,9 +21,10 @@ from raybench.report.format import (
     milliseconds,
     percent,
     plain_share,
+    range_words,
     times,
 )
-from raybench.report.plot import in_lines, label_lines, legend_below, make_figure, write_title
+from raybench.report.plot import label_lines, legend_below, make_figure, write_title
 from raybench.report.sections.scaling import Plotted
 from raybench.report.table import Column, Table, empty_table, make_table, numbers
 
@@ -50,7 +53,7 @@ IN_LEGEND = {
     "communication": "communication (not hidden)",
 }
 WHOLE = 0.995  # of a step: what is lost is no percent
-LEAST_WRITTEN = 0.035  # of a bar: less has no room for its number
+LEAST_WRITTEN = 3.5  # percent of a bar: less has no room for its number
 
 
 def shares_of_step(waterfall: Waterfall) -> dict[str, Estimate]:
@@ -161,11 +164,10 @@ def shares_drawn(waterfall: Waterfall) -> dict[str, float]:
 
 def seen_words(bars: Sequence[Mapping[str, float]], where: str) -> str:
     """What holds of every bar; of one alone its largest loss too."""
-    ideals = sorted(shares[PART_WORDS["ideal"]] for shares in bars)
-    ends = " to ".join(dict.fromkeys(f"{share:.0%}" for share in (ideals[0], ideals[-1])))
-    if ideals[0] > WHOLE:
+    ideals = [shares[PART_WORDS["ideal"]] for shares in bars]
+    if min(ideals) > WHOLE:
         return f"Computing takes the whole step {where}"
-    words = f"Computing takes {ends} of a step {where}"
+    words = f"Computing takes {range_words(ideals, '{:.0%}'.format)} of a step {where}"
     lost = {name: share for name, share in bars[0].items() if name not in (PART_WORDS["ideal"], REST)}
     if len(bars) > 1 or not lost:
         return f"{words}, the rest is lost"
@@ -184,22 +186,21 @@ def draw_waterfall(settings: Sequence[Plotted]) -> Figure | None:
         return None
     figure, (axes,) = make_figure(7.5, 2.1 + 0.45 * max(len(found), 2))
     bars = [shares_drawn(waterfall) for _, waterfall, _ in found]
-    seen = set[str]()
-    for row, shares in enumerate(bars):
-        left = 0.0
-        for name, share in shares.items():
-            color, hatch = PART_LOOKS[name]
-            axes.barh(
-                row, 100 * share, left=100 * left, height=0.62, color=color, hatch=hatch,
-                edgecolor="#444444", linewidth=0.6, label=None if name in seen else IN_LEGEND.get(name, name),
-            )  # fmt: skip
-            if share >= LEAST_WRITTEN:
-                axes.text(
-                    100 * (left + share / 2), row, f"{share:.0%}", ha="center", va="center", fontsize=9,
-                    bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0, "alpha": 0.85},
-                )  # fmt: skip
-            seen.add(name)
-            left += share
+    left = np.zeros(len(bars))
+    for name, (color, hatch) in PART_LOOKS.items():
+        shares = np.array([100 * bar.get(name, 0.0) for bar in bars])
+        if not shares.any():
+            continue
+        part = axes.barh(
+            range(len(bars)), shares, left=left, height=0.62, color=color, hatch=hatch,
+            edgecolor="#444444", linewidth=0.6, label=IN_LEGEND.get(name, name),
+        )  # fmt: skip
+        axes.bar_label(
+            part, [f"{share:.0f}%" if share >= LEAST_WRITTEN else "" for share in shares],
+            label_type="center", fontsize=9,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0, "alpha": 0.85},
+        )  # fmt: skip
+        left += shares
     labels = [
         f"{label_lines(words, 30)}\n{duration_words(each.step_time_s.value)}" for words, each, _ in found
     ]
@@ -208,12 +209,12 @@ def draw_waterfall(settings: Sequence[Plotted]) -> Figure | None:
     axes.grid(visible=False)
     axes.tick_params(axis="y", length=0)
     axes.axvline(100, color="#444444", linewidth=0.8)
-    furthest = max(1.0, *(sum(shares.values()) for shares in bars))
-    axes.set_xlim(0, 100 * furthest + (2 if furthest > 1 else 0))
-    beyond = "; beyond 100: another part was measured below 0" if furthest > 1.005 else ""
+    furthest = max(100.0, *left)
+    axes.set_xlim(0, furthest + (2 if furthest > 100 else 0))
+    beyond = "; beyond 100: another part was measured below 0" if furthest > 100.5 else ""
     axes.set_xlabel(f"share of the step (%){beyond}")
     sizes = dict.fromkeys(many for _, _, many in found)
     where = f"on {next(iter(sizes))}" if len(sizes) == 1 else "on the most devices"
-    write_title(figure, in_lines(seen_words(bars, where), 80))
+    write_title(figure, seen_words(bars, where))
     legend_below(figure, axes)
     return figure

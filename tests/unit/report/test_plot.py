@@ -9,7 +9,7 @@ import pytest
 from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import Estimate, inverse
-from raybench.report.plot import Line, draw_lines, legend_below, make_figure, to_png, write_title
+from raybench.report.plot import Line, draw_lines, legend_below, make_figure, saved, write_title
 from raybench.report.sections.scaling import draw_scaling, plotted_settings
 from raybench.report.sections.waterfall import draw_waterfall
 from raybench.spec import Setting
@@ -34,7 +34,7 @@ def test_nothing_is_clipped(which: str, request: pytest.FixtureRequest) -> None:
     for draw in (draw_scaling, draw_waterfall):
         figure = draw(settings)
         assert figure is not None
-        assert to_png(figure).startswith(b"\x89PNG")
+        assert saved(figure, "png").startswith(b"\x89PNG")
         tight, whole = figure.get_tightbbox(), figure.bbox_inches
         assert tight.x0 >= -0.02
         assert tight.y0 >= -0.02
@@ -57,7 +57,7 @@ def test_an_interval_wider_than_all_values_leaves_the_picture(results: StudyResu
     _, axes = figure.axes
     assert axes.get_xlim()[1] <= 5 * highest
     assert len(axes.get_xticks()) < 20
-    assert to_png(axes.figure).startswith(b"\x89PNG")
+    assert saved(axes.figure, "png").startswith(b"\x89PNG")
 
 
 def test_a_name_with_dollars_is_no_formula_and_powers_stay() -> None:
@@ -67,7 +67,7 @@ def test_a_name_with_dollars_is_no_formula_and_powers_stay() -> None:
     axes.set_xticks([1, 2], [r"$\frac{$", "b$_{}^$"])
     write_title(figure, r"$\frac{$")
     legend_below(figure, axes)
-    assert to_png(figure)  # matplotlib refuses each of them as a formula
+    assert saved(figure, "png")  # matplotlib refuses each of them as a formula
     assert any(tick.get_parse_math() for tick in axes.get_yticklabels())
 
 

@@ -10,9 +10,10 @@ import pytest
 
 from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
+from raybench.records.csv_files import rows_csv
 from raybench.records.measured_csv import read_measured_csv
 from raybench.report.document import make_sections
-from raybench.report.render import markdown_code, markdown_text, summary_csv, tex_escape, to_markdown, to_tex
+from raybench.report.render import markdown_code, markdown_text, tex_escape, to_markdown, to_tex
 from raybench.report.table import Column, Table
 from tests.unit.studies import grid, study
 
@@ -103,7 +104,7 @@ def test_a_summary_of_a_name_with_commas_and_quotes_reads_back(tmp_path: Path) -
     records = [each.model_copy(update={"device_name": name}) for each in grid(spec, [1, 2])[0]]
     results = analyse(spec, records)
     file = tmp_path / "summary.csv"
-    file.write_text(summary_csv(results.summaries))
+    file.write_text(rows_csv(each.row() for each in results.summaries))
     rows = read_measured_csv(file).rows
     assert len(rows) == 2
     assert all(name in dict(row.context).values() for row in rows)
@@ -133,7 +134,7 @@ def test_summary_has_the_columns_of_the_contract() -> None:
         knobs={"batch_size": [64], "static_graph": [False, True]}, environment={"OMP_PROC_BIND": ["false"]}
     )
     results = analyse(spec, grid(spec, [1, 2])[0])
-    rows = list(csv.DictReader(io.StringIO(summary_csv(results.summaries))))
+    rows = list(csv.DictReader(io.StringIO(rows_csv(each.row() for each in results.summaries))))
     place = CONTRACT.index("VARYING")
     assert list(rows[0]) == [*CONTRACT[:place], "static_graph", *CONTRACT[place + 1 :]]
     one, two = rows[0], rows[1]

@@ -10,8 +10,8 @@ import jsonschema
 from typer.testing import CliRunner
 
 from raybench.analysis.results import StudyResults
+from raybench.records.csv_files import rows_csv
 from raybench.report.answer import answer
-from raybench.report.render import summary_csv
 from raybench.report.summary_json import SUMMARY_VERSION, SummaryDocument, benchmark_json, summary_json
 from raybench.study import app
 
@@ -22,7 +22,7 @@ def test_it_holds_the_answer_the_rows_and_the_verdicts(results: StudyResults) ->
     document = json.loads(summary_json(results, answer(results), ENVIRONMENT))
     assert document["schema_version"] == SUMMARY_VERSION
     assert [each["words"] for each in document["answer"]] == [each.words for each in answer(results)]
-    rows = list(csv.DictReader(io.StringIO(summary_csv(results.summaries))))
+    rows = list(csv.DictReader(io.StringIO(rows_csv(each.row() for each in results.summaries))))
     for point, row in zip(document["points"], rows, strict=True):
         assert point.keys() == row.keys()
         assert (point["step_time_s"] is None) == (row["step_time_s"] == "")

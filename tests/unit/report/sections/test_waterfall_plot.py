@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raybench.analysis.results import StudyResults
-from raybench.report.plot import to_svg
+from raybench.report.plot import saved
 from raybench.report.sections.scaling import plotted_settings
 from raybench.report.sections.waterfall import PART_WORDS, REST, draw_waterfall, shares_drawn
 from tests.unit.studies import exactly, planted
@@ -46,5 +46,5 @@ def test_the_same_values_give_the_same_svg(results: StudyResults) -> None:
     one, other = (draw_waterfall(plotted_settings(results)) for _ in range(2))
     assert one is not None
     assert other is not None
-    assert to_svg(one) == to_svg(other)
-    assert b"<dc:date>" not in to_svg(one)
+    assert saved(one, "svg") == saved(other, "svg")
+    assert b"<dc:date>" not in saved(one, "svg")
