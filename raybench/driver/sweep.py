@@ -43,8 +43,8 @@ class SweepPlan:
     @property
     def group_size(self) -> int:
         """Workers of the group: the largest world size; every device where some are spread over nodes."""
-        everyone = [self.num_devices] if self.num_nodes > 1 and "spread" in self.placements else []
-        return max([*self.world_sizes, *everyone])
+        is_spread = self.num_nodes > 1 and "spread" in self.placements
+        return max(self.sweep.least_workers, self.num_devices if is_spread else 0)
 
     @property
     def oversubscribed(self) -> bool:

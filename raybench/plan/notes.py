@@ -107,9 +107,7 @@ def left_out(
     """
     if not records:
         return []
-    listed = () if study.scaling.world_sizes == "all" else study.scaling.world_sizes
-    named = [max(ranks) + 1 for ranks in study.scaling.placement if not isinstance(ranks, str)]
-    wanted = max([*(record.config.world_size for record in records), *listed, *named])
+    wanted = max(study.least_workers, *(record.config.world_size for record in records))
     devices = wanted - any(record.config.oversubscribed for record in records)  # fewer than were wanted
     device: DeviceKind = "cuda" if study.resources.device == "cuda" else "cpu"
     name = records[0].device_name or device

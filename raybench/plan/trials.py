@@ -71,10 +71,8 @@ class Plan:
 
         Every device where few workers are to be spread over several nodes: they must be there first.
         """
-        placements = self.study.scaling.placement
-        named = [max(p) + 1 for p in placements if not isinstance(p, str)]
-        everyone = [self.num_devices] if self.num_nodes > 1 and "spread" in placements else []
-        return max([*self.world_sizes, *named, *everyone])
+        is_spread = self.num_nodes > 1 and "spread" in self.study.scaling.placement
+        return max(self.study.least_workers, self.num_devices if is_spread else 0)
 
     @property
     def is_search(self) -> bool:

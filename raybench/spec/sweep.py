@@ -86,3 +86,8 @@ class Sweep(Model):
     @classmethod
     def _ascending(cls, value: Any) -> Any:
         return value if isinstance(value, str) else tuple(sorted(value))
+
+    @property
+    def least_workers(self) -> int:
+        """The workers that it names: of its largest world size."""
+        return 1 if self.world_sizes == "all" else max(self.world_sizes)
