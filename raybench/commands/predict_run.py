@@ -93,17 +93,13 @@ class Source:
     devices_per_node: int = 1  # of the machine, as far as it is known
     notes: Sequence[str] = ()
 
-    @property
-    def prices(self) -> Prices:
-        """Those of the study."""
-        return prices_of(self.facts.study) if self.facts else Prices()
-
 
 def run_predict(options: PredictOptions, console: Console) -> int:
     """Read, fit, predict, print, write; the exit code. Raises ``RequestError`` for a wrong request."""
     _check(options)
     source = read_source(options.sources, options.scaling)
-    prices = Prices(options.price_per_device_hour or source.prices.per_device_hour)
+    prices = prices_of(source.facts.study) if source.facts else Prices()
+    prices = Prices(options.price_per_device_hour or prices.per_device_hour)
     run, links = _run(options, source), None
     if options.communication is not None:
         links = swept_links(options.communication, source.devices)
@@ -303,14 +299,11 @@ def run_what_if(options: PredictOptions, console: Console) -> int:
 
 def report_files(files: Sequence[Path], scaling: ScalingMode | None, console: Console, *, quiet: bool) -> int:
     """Print what the files say; the exit code. Raises ``RequestError`` for one that cannot be read."""
-    models = [_next_doublings(group) for group in groups_of_table(read_measured(files, scaling), scaling)]
+    models = [  # the next doublings, on nodes as full as the fullest that was measured
+        outlook(group, shapes_of(doublings(group), group.devices_per_node), run_of(), Prices())
+        for group in groups_of_table(read_measured(files, scaling), scaling)
+    ]
     print_outlooks(models, console, [] if quiet else [imported_table(each) for each in models])
     for note in dict.fromkeys(note for model in models for note in model.group.notes):
         say(console, f"note: {note}")
     return DONE
-
-
-def _next_doublings(group: MeasuredGroup) -> Outlook:
-    """The next doublings, on nodes as full as the fullest that was measured."""
-    shapes = shapes_of(doublings(group), group.devices_per_node)
-    return outlook(group, shapes, run_of(), Prices())

@@ -67,14 +67,7 @@ def open_visits(plan: Plan, records: Sequence[TrialRecord]) -> list[StepsRequest
     """The further visits that ``records`` do not have: of the default, and as many of another winner."""
     is_open = open_trials(plan, records)
     visits = list(filter(is_open, _asked_visits(plan, records)))
-    if _num_points(plan) > 1:
-        visits += [
-            request
-            for visit in range(plan.num_visits)
-            for request in plan.curve(plan.default(), visit)
-            if visit or (plan.is_search and not plan.is_there(request))
-        ]
-    return visits
+    return visits + (plan.visits_of_winner(plan.default()) if _num_points(plan) > 1 else [])
 
 
 def _asked_visits(

@@ -220,9 +220,8 @@ class Plan:
         unique = {
             request.trial_id: request
             for suggestion in suggestions.values()
-            for visit in range(self.num_visits)
-            for request in self.curve(suggestion, visit)
-            if visit or (self.is_search and request.trial_id not in first and not self.is_there(request))
+            for request in self.visits_of_winner(suggestion)
+            if request.trial_id not in first
         }
         requests, shuffled = list(unique.values()), random.Random(self.study.seed)
         shuffled.shuffle(requests)
@@ -232,6 +231,15 @@ class Plan:
             return request.start, groups.index(request.config.environment)
 
         return sorted(requests, key=order) + self._last_visit()
+
+    def visits_of_winner(self, suggestion: Suggestion) -> list[StepsRequest]:
+        """Those of a suggestion that follow the first; of one that was searched for its whole curve."""
+        return [
+            request
+            for visit in range(self.num_visits)
+            for request in self.curve(suggestion, visit)
+            if visit or (self.is_search and not self.is_there(request))
+        ]
 
     def _last_visit(self) -> list[StepsRequest]:
         """One more visit of the default, as if on more nodes; short of time, the first that is left out."""
