@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
-from typing import Any
 
 from raybench.analysis.largest_batch import largest_fits_of
 from raybench.analysis.reference import known_buckets
@@ -119,7 +118,8 @@ def not_reached(
         num_tried = len(searched(plan, records))
         missing = num_open(plan, records, plan.study.search.trials - num_tried)
         if missing:
-            notes.append(_not_reached(Stage.SEARCH, number=missing, total=num_tried + missing))
+            total = num_tried + missing
+            notes.append(Note(NoteKind.NOT_REACHED, Stage.SEARCH, number=missing, total=total))
     if plan.study.knobs.has_max:  # what "max" stands for may not be known
         return notes
     is_open = open_trials(plan, records)
@@ -131,9 +131,5 @@ def not_reached(
     for stage, requests in asked.items():
         late = tuple(filter(is_open, requests))
         if late:
-            notes.append(_not_reached(stage, requests=late, total=len(requests)))
+            notes.append(Note(NoteKind.NOT_REACHED, stage, requests=late, total=len(requests)))
     return notes
-
-
-def _not_reached(stage: Stage, **fields: Any) -> Note:
-    return Note(NoteKind.NOT_REACHED, stage, **fields)
