@@ -32,11 +32,11 @@ from raybench.commands.notes import note_words, stage_words
 from raybench.commands.options import Options
 from raybench.commands.process import DONE
 from raybench.commands.progress import Display, StudyGauges, StudyProgress
-from raybench.commands.report import analysed, resume_command
+from raybench.commands.report import analysed
 from raybench.commands.scaling import ScalingOptions
 from raybench.commands.tracking import log_study, refuse_missing
 from raybench.driver.session import Session
-from raybench.driver.stages import MOST_WITHOUT_BUDGET, run_study
+from raybench.driver.stages import run_study
 from raybench.driver.sweep import SweepPlan, make_sweep_plan, run_sweep
 from raybench.driver.time_budget import FINISH_S, TimeBudget, TimeEstimate, estimate
 from raybench.errors import RequestError
@@ -93,7 +93,7 @@ def run_scaling(options: ScalingOptions, console: Console) -> Ended:
                 quiet=options.quiet,
             )
             if options.log is not None:
-                results = analysed(store, resume_command(store.path, "scaling")).results
+                results = analysed(store).results
                 if failed := log_study(options.log, results, store.path):
                     say(console, f"note: {failed}")
             return ended
@@ -119,11 +119,10 @@ def _plan(
         checked = check_workload(cluster, study, needs)
         study = _with_own_knobs(study, checked, tell)
     plan = make_plan(study, resources)
-    grid = grid_of_search(plan)
-    if grid is not None:
-        trials, (plan, number) = plan.study.search.trials, grid
-        there_are = f"there {'is' if number == 1 else 'are'} {plural(number, 'combination')}"
-        tell(f"search.trials = {trials}, but {there_are}: measured as a grid")
+    if grid := grid_of_search(plan):
+        plan, number = grid
+        combinations = plural(number, "combination")
+        tell(f"search.trials = {plan.study.search.trials} of {combinations}: measured as a grid")
     ranks = [list(each) for each in study.scaling.placement if not isinstance(each, str)]
     if ranks and options.runner == "tune":
         raise RequestError(
@@ -295,9 +294,7 @@ def plan_lines(plan: Plan, *, verify: bool = False, own_processes: bool = False)
         yield f"as if on {sizes} devices, joined like those here: in a last visit, if there is time"
     yield from _training_lines(study, trainings, plan.target)
     if verify:
-        limited = study.time_budget_seconds is not None
-        most = "as many as there is time for" if limited else f"{MOST_WITHOUT_BUDGET} at most"
-        yield f"verification: the changes that the first findings propose, {most}, interleaved"
+        yield "verification: the changes that the first findings propose, interleaved"
     explored = {**study.knobs.explored(), **{k: v for k, v in study.environment.items() if len(v) > 1}}
     for name, values in explored.items():
         yield f"  {name}: {', '.join(map(str, values))}"

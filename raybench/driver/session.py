@@ -20,7 +20,7 @@ from raybench.errors import AllFailError, NoRoomError
 from raybench.launch import signals
 from raybench.launch.runner import TrialRunner
 from raybench.plan.notes import Note, NoteKind, Stage, not_reached
-from raybench.plan.trials import Plan, searched
+from raybench.plan.trials import Plan
 from raybench.records.messages import BlockStepTimes, Progress, RankFile
 from raybench.records.record import State, TrialRecord
 from raybench.records.requests import COMPARED_ROLES, StudyRequest, TrialRequest
@@ -92,10 +92,6 @@ class Ledger:
         self._measured.add(record.trial_id)
         self.store.append(record, step_times)
         self._buckets.learn(record)
-
-    def searched(self) -> list[TrialRecord]:
-        """The suggestions of a search that were measured, failed ones included; the default is the first."""
-        return searched(self.plan, self.records())
 
     def winners(self) -> list[TrialRecord]:
         """The trials of the best suggestion, or of the Pareto front for several objectives."""

@@ -406,14 +406,9 @@ def further_visits(
     plan: Plan, records: Iterable[TrialRecord], winners: Iterable[TrialRecord]
 ) -> list[StepsRequest]:
     """The visits of default and ``winners`` that follow the first; not of what has only failed there."""
-    failed = _failing(records)
-    return [each for each in plan.visits(winners) if each.config not in failed]
-
-
-def _failing(records: Iterable[TrialRecord]) -> list[Configuration]:
-    """What was visited at a world size and has failed each time."""
     visited = [
         each for each in records if each.request.kind == "steps" and each.request.role in COMPARED_ROLES
     ]
     complete = {record.config.key() for record in visited if record.steps is not None}
-    return [record.config for record in visited if record.config.key() not in complete]
+    failed = [record.config for record in visited if record.config.key() not in complete]
+    return [each for each in plan.visits(winners) if each.config not in failed]
