@@ -183,9 +183,9 @@ def outcome_words(record: TrialRecord, scaling: Scaling | None) -> str:
 
 def _trained_words(run: TrainedRun) -> str:
     """What a training took, and the best that it reached; each epoch has had its line."""
-    took = f"done, {_lasting(run.total_s)} for {plural(len(run.epochs), 'epoch')}"
+    words = f"done, {_lasting(run.total_s)} for {plural(len(run.epochs), 'epoch')}"
+    words += f", {_lasting(run.epoch_time_s)} an epoch"
     best = max((each.test_accuracy for each in run.epochs if each.test_accuracy is not None), default=None)
-    words = f"{took}, {_lasting(run.epoch_time_s)} an epoch"
     words += "" if best is None else f", best test accuracy {best:.1%}"
     return words if run.stopped_by is None else f"{words}; stopped early ({run.stopped_by.pruner})"
 

@@ -132,7 +132,7 @@ class Session:
     verify: bool = False  # whether the changes that the diagnosis proposes are tested in the end
     around: Around = field(default_factory=Around)  # what the diagnosis knows in addition to the trials
     _stage: Stage = Stage.LARGEST_BATCH
-    _said: dict[Stage, list[Note]] = field(default_factory=dict)
+    _said: list[Note] = field(default_factory=list)
 
     def __post_init__(self, plan: Plan, store: Store, retry: frozenset[State]) -> None:
         self.ledger = Ledger(plan, store, retry)
@@ -148,7 +148,7 @@ class Session:
     def enter(self, stage: Stage) -> None:
         """Begin a stage, or begin it again: what it said before does not count any more."""
         self._stage = stage
-        self._said[stage] = []
+        self._said = [each for each in self._said if each.stage is not stage]
 
     def announce(self, number: int = 1) -> None:
         """Tell the watcher that the stage measures ``number`` of what it is about."""
@@ -156,23 +156,19 @@ class Session:
 
     def note(self, kind: NoteKind, **fields: Any) -> None:
         """Say something of the stage."""
-        self._said.setdefault(self._stage, []).append(Note(kind, self._stage, **fields))
+        self._said.append(Note(kind, self._stage, **fields))
 
     @property
     def notes(self) -> list[Note]:
         """What there is to say, each once, but for what was left out."""
-        return list(dict.fromkeys(each for each in self._all_said if each.kind is not NoteKind.NOT_REACHED))
+        return list(dict.fromkeys(each for each in self._said if each.kind is not NoteKind.NOT_REACHED))
 
     @property
     def not_reached(self) -> list[Note]:
         """What was left out: for want of time, or of nodes."""
         counted = not_reached(self.ledger.plan, self.ledger.known(), self.ledger.winners())
-        said = [each for each in self._all_said if each.kind is NoteKind.NOT_REACHED]
+        said = [each for each in self._said if each.kind is NoteKind.NOT_REACHED]
         return sorted([*said, *counted], key=lambda note: note.stage.value)
-
-    @property
-    def _all_said(self) -> list[Note]:
-        return [each for stage in Stage for each in self._said.get(stage, [])]
 
     # --- from a trial to its record
 
