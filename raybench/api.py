@@ -153,14 +153,14 @@ def open(directory: str | Path) -> Results:
         StoreError: it is not a results directory, is of a newer raybench, or has a sweep of
             ``raybench communication`` in the place of a study.
     """
-    from raybench.commands.report import analysed, resume_command
+    from raybench.commands.report import analysed
     from raybench.records.store import ResultsDirectory
 
     path = Path(directory)
     with ResultsDirectory.open_readonly(path) as store:
         for words in store.warnings:
             warnings.warn(words, stacklevel=2)
-        return Results(path, analysed(store, resume_command(store.path, "scaling")))
+        return Results(path, analysed(store))
 
 
 def _measured(options: Any) -> Results:

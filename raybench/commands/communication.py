@@ -45,10 +45,7 @@ def communication(*, options: Options) -> None:
     from raybench.commands.console import make_console
     from raybench.commands.runs import run_communication
 
-    timeouts = [
-        ("measure.timeout_seconds", TIMEOUT_FACTOR * value)
-        for field, value in options.overrides
-        if field == "measure.max_seconds"
-    ]
-    typed = replace(options, overrides=(*options.overrides, *timeouts))
-    leave(lambda: run_communication(typed, make_console()))
+    if max_seconds := dict(options.overrides).get("measure.max_seconds"):
+        timeout = "measure.timeout_seconds", TIMEOUT_FACTOR * max_seconds
+        options = replace(options, overrides=(*options.overrides, timeout))
+    leave(lambda: run_communication(options, make_console()))

@@ -56,10 +56,8 @@ def render(found: list[Check], console: Console) -> None:
             line.append(f"\n{indent}-> ").append(check.mend, style="cyan")
         console.print(line, soft_wrap=True, highlight=False)
     counts = Counter(check.status for check in found)
-    words = [f"{counts['ok']} ok"]
-    words += [plural(counts["warning"], "warning")] if counts["warning"] else []
-    words += [f"{counts['missing']} missing"] if counts["missing"] else []
-    console.print(", ".join(words), highlight=False)
+    warnings = plural(counts["warning"], "warning")
+    console.print(f"{counts['ok']} ok, {warnings}, {counts['missing']} missing", highlight=False)
 
 
 def list_() -> None:

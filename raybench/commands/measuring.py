@@ -20,13 +20,14 @@ from raybench.commands.process import CANNOT_WRITE, DONE, INTERRUPTED, RAY_DIED
 from raybench.commands.progress import NOT_READ, Display
 from raybench.commands.report import resume_command, write_and_print
 from raybench.commands.scaling import Runner, ScalingOptions, study_file
-from raybench.driver.groups import GroupPlan
+from raybench.driver.sweep import SweepPlan
 from raybench.errors import GroupLostError, Interrupted, NoRoomError, RayDiedError, RequestError, StoreError
 from raybench.launch import signals as interrupt
 from raybench.launch.cluster import Cluster
 from raybench.launch.runner import TrialRunner
 from raybench.machine.environment import Environment
 from raybench.machine.host import Resources, WorkerNeeds
+from raybench.plan.trials import Plan
 from raybench.records.store import Asked, ResultsDirectory
 from raybench.spec.load import load_study
 from raybench.spec.plural import plural
@@ -70,16 +71,6 @@ def needs_of(resources: ResourcesSpec) -> WorkerNeeds:
     return WorkerNeeds(resources.device, resources.cpus_per_worker)
 
 
-def places_named(asked: Study | Sweep) -> int:
-    """The workers that a study or sweep names: of its largest world size, and of its lists of ranks."""
-    if isinstance(asked, Sweep):
-        world_sizes, named = asked.world_sizes, list[int]()
-    else:
-        world_sizes = asked.scaling.world_sizes
-        named = [max(ranks) + 1 for ranks in asked.scaling.placement if not isinstance(ranks, str)]
-    return max([1, *(() if world_sizes == "all" else world_sizes), *named])
-
-
 def resources_there(
     cluster: Cluster, asked: Study | Sweep, options: Options, tell: Callable[[str], None]
 ) -> Resources:
@@ -87,7 +78,7 @@ def resources_there(
     needs = needs_of(asked.resources)
     if asked.resources.oversubscribe and not cluster.is_local:  # a joined one has the cores that it has
         raise RequestError("--oversubscribe: of a local cluster only (received it with --address)")
-    cluster.await_places(places_named(asked), needs, asked.resources.wait_seconds, tell)
+    cluster.await_places(asked.least_workers, needs, asked.resources.wait_seconds, tell)
     resources = cluster.resources(needs)
     if cluster.is_local:
         return resources
@@ -107,7 +98,7 @@ def as_it_began(output: Path | None, resources: Resources, tell: Callable[[str],
     assert output is not None
     with ResultsDirectory.open_readonly(output) as store:
         num_nodes = len(store.environment().every_node)
-        named = places_named(store.sweep() if store.is_sweep else store.study())
+        named = (store.sweep() if store.is_sweep else store.study()).least_workers
     missing = num_nodes - resources.num_nodes
     if missing <= 0 or resources.num_devices < 1:
         return resources
@@ -224,7 +215,7 @@ def ending(runner: TrialRunner, *, lives_on: bool = False) -> Iterator[None]:
 def workers(
     cluster: Cluster,
     asked: Study | Sweep,
-    plan: GroupPlan,
+    plan: Plan | SweepPlan,
     store: ResultsDirectory,
     display: Display,
     kind: Runner = "group",

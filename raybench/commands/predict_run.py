@@ -305,14 +305,11 @@ def run_what_if(options: PredictOptions, console: Console) -> int:
 
 def report_files(files: Sequence[Path], scaling: ScalingMode | None, console: Console, *, quiet: bool) -> int:
     """Print what the files say; the exit code. Raises ``RequestError`` for one that cannot be read."""
-    models = [_next_doublings(group) for group in groups_of_table(read_measured(files, scaling), scaling)]
+    models = [  # the next doublings, on nodes as full as the fullest that was measured
+        outlook(group, shapes_of(doublings(group), group.devices_per_node), run_of(), None)
+        for group in groups_of_table(read_measured(files, scaling), scaling)
+    ]
     print_outlooks(models, console, [] if quiet else [imported_table(each) for each in models])
     for note in dict.fromkeys(note for model in models for note in model.group.notes):
         say(console, f"note: {note}")
     return DONE
-
-
-def _next_doublings(group: MeasuredGroup) -> Outlook:
-    """The next doublings, on nodes as full as the fullest that was measured."""
-    shapes = shapes_of(doublings(group), group.devices_per_node)
-    return outlook(group, shapes, run_of(), None)

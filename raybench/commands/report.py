@@ -52,7 +52,7 @@ def report(
         if format_ is not None:
             from raybench.report.summary_json import benchmark_json
 
-            found = analysed(store, resume_command(store.path, "scaling")).results
+            found = analysed(store).results
             typer.echo(benchmark_json(found), nl=False)
             raise typer.Exit(DONE if found.complete else NOTHING_COMPLETED)
         code = write_and_print(store, make_console(), store.warnings, quiet=quiet)
@@ -80,8 +80,7 @@ def write_and_print(
     if store.is_sweep:
         is_complete, write, told = _show_sweep(store, console, quiet=quiet)
     else:
-        goes_on = resume_command(store.path, command)
-        is_complete, write, told = _show_study(store, console, goes_on, quiet=quiet, stopped=stopped)
+        is_complete, write, told = _show_study(store, console, command, quiet=quiet, stopped=stopped)
     for note in (each for each in notes if each not in told):
         say(console, f"note: {note}")
     try:
@@ -103,8 +102,8 @@ class Analysed:
     spreads: Mapping[str, Any] | None  # what it has shown of them, for later studies here
 
 
-def analysed(store: ResultsDirectory, goes_on: str) -> Analysed:
-    """The study in ``store``; ``goes_on``: the command for the rest."""
+def analysed(store: ResultsDirectory, command: str = "scaling") -> Analysed:
+    """The study in ``store``; ``command`` goes on with the rest."""
     from raybench.analysis import analyse
     from raybench.analysis.findings.case import Around
     from raybench.analysis.history import machine_of, shown, spreads_of
@@ -114,6 +113,7 @@ def analysed(store: ResultsDirectory, goes_on: str) -> Analysed:
     from raybench.plan.notes import left_out
 
     study, records, environment = store.study(), list(store.latest().values()), store.environment()
+    goes_on = resume_command(store.path, command)
     on_a_node, around = devices_of_node(environment, study), Around(environment, goes_on)
     results = analyse(study, records, on_a_node, around, spreads_of(environment))
     best = {each.trial_id for each in results.winners}  # as they were asked: of a script results have counts
@@ -127,13 +127,13 @@ def analysed(store: ResultsDirectory, goes_on: str) -> Analysed:
 
 
 def _show_study(
-    store: ResultsDirectory, console: Console, goes_on: str, *, quiet: bool, stopped: bool
+    store: ResultsDirectory, console: Console, command: str, *, quiet: bool, stopped: bool
 ) -> _Shown:
     from raybench.report.answer import answer_of
     from raybench.report.document import write_report
     from raybench.report.terminal import print_summary
 
-    found = analysed(store, goes_on)
+    found = analysed(store, command)
     results, missing = found.results, found.left_out
     write = partial(write_report, store.path, results, found.environment, missing, found.spreads)
     if quiet:

@@ -32,11 +32,11 @@ from raybench.commands.notes import note_words, stage_words
 from raybench.commands.options import Options
 from raybench.commands.process import DONE
 from raybench.commands.progress import Display, StudyGauges, StudyProgress
-from raybench.commands.report import analysed, resume_command
+from raybench.commands.report import analysed
 from raybench.commands.scaling import ScalingOptions
 from raybench.commands.tracking import log_study, refuse_missing
 from raybench.driver.session import Session
-from raybench.driver.stages import MOST_WITHOUT_BUDGET, run_study
+from raybench.driver.stages import run_study
 from raybench.driver.sweep import SweepPlan, make_sweep_plan, run_sweep
 from raybench.driver.time_budget import FINISH_S, TimeBudget, TimeEstimate, estimate
 from raybench.errors import RequestError
@@ -93,7 +93,7 @@ def run_scaling(options: ScalingOptions, console: Console) -> Ended:
                 quiet=options.quiet,
             )
             if options.log is not None:
-                results = analysed(store, resume_command(store.path, "scaling")).results
+                results = analysed(store).results
                 if failed := log_study(options.log, results, store.path):
                     say(console, f"note: {failed}")
             return ended
@@ -119,11 +119,10 @@ def _plan(
         checked = check_workload(cluster, study, needs)
         study = _with_own_knobs(study, checked, tell)
     plan = make_plan(study, resources)
-    grid = grid_of_search(plan)
-    if grid is not None:
-        trials, (plan, number) = plan.study.search.trials, grid
-        there_are = f"there {'is' if number == 1 else 'are'} {plural(number, 'combination')}"
-        tell(f"search.trials = {trials}, but {there_are}: measured as a grid")
+    if grid := grid_of_search(plan):
+        plan, number = grid
+        combinations = plural(number, "combination")
+        tell(f"search.trials = {plan.study.search.trials} of {combinations}: measured as a grid")
     ranks = [list(each) for each in study.scaling.placement if not isinstance(each, str)]
     if ranks and options.runner == "tune":
         raise RequestError(
@@ -258,12 +257,7 @@ def _sweep(
         collectives = plural(len(sweep.collectives), "collective")
         display.stage(f"Sweeping {collectives} over {plural(len(sweep.message_bytes), 'size')}")
         lost = run_sweep(plan, runner, store, StudyProgress(None, display), options.retry)
-    notes = [
-        f"placement {name}: on one node the same as {plan.placements[0]}, not measured"
-        for name in sweep.placement
-        if name not in plan.placements
-    ]
-    return notes + [f"not measured, since nodes are gone: {each}" for each in lost]
+    return [f"not measured, since nodes are gone: {each}" for each in lost]
 
 
 # --- ``--dry-run``: the plan, with nothing started
@@ -300,9 +294,7 @@ def plan_lines(plan: Plan, *, verify: bool = False, own_processes: bool = False)
         yield f"as if on {sizes} devices, joined like those here: in a last visit, if there is time"
     yield from _training_lines(study, trainings, plan.target)
     if verify:
-        limited = study.time_budget_seconds is not None
-        most = "as many as there is time for" if limited else f"{MOST_WITHOUT_BUDGET} at most"
-        yield f"verification: the changes that the first findings propose, {most}, interleaved"
+        yield "verification: the changes that the first findings propose, interleaved"
     explored = {**study.knobs.explored(), **{k: v for k, v in study.environment.items() if len(v) > 1}}
     for name, values in explored.items():
         yield f"  {name}: {', '.join(map(str, values))}"
@@ -348,16 +340,15 @@ def _training_lines(study: Study, trainings: Sequence[TrainingRequest], target: 
 
 def _time_words(study: Study, found: TimeEstimate, num_trials: int, num_trainings: int) -> str:
     """An estimate, called one: what it is of, and what is not in it."""
-    fixed = study.measure.steps is not None
-    most = "as long as the steps take" if fixed else f"at most {study.measure.max_seconds:g} s of rounds each"
     missing = [plural(num_trainings, "training")] if study.training is not None else []
     missing += ["the search for the largest batch"] if study.knobs.has_max else []
     without = f"; without {' and '.join(missing)}, whose time is not known beforehand" if missing else ""
-    time = f"{clock(found.least_s)}{' at least' if fixed else f' to {clock(found.most_s)}'}"
+    time = f"{clock(found.least_s)} to {clock(found.most_s)}"
     trials, starts = plural(num_trials, "trial"), plural(found.num_starts, "start")
     anew = ", a start of the script for each" if isinstance(study.workload, ScriptSpec) else ""
-    whole = f"{trials} of {most}{anew}, {starts} of the workers and the report"
-    return f"estimated time: {time}, for about {whole}{without}"
+    return (
+        f"estimated time: {time}, for about {trials}{anew}, {starts} of the workers and the report{without}"
+    )
 
 
 def sizes_left_out(plan: Plan) -> list[str]:

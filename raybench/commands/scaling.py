@@ -176,15 +176,14 @@ def study_file(options: ScalingOptions) -> tuple[Path | None, bool]:
 
     With ``--resume`` and no name it is that of the directory.
     """
-    if not options.resume:
-        keys = {"workload", *(f"workload.{key}" for key in OWN)}
-        own = {field for field, _ in options.overrides} & keys
-        return None if options.study is None and own else find_study(options.study), options.smoke
-    assert options.output is not None
     if options.study is not None:
         return find_study(options.study), options.smoke
+    if not options.resume:
+        own = {"workload", *(f"workload.{key}" for key in OWN)}.intersection(dict(options.overrides))
+        return None if own else find_study(None), options.smoke
     from raybench.records.store import ResultsDirectory
 
+    assert options.output is not None
     with ResultsDirectory.open_readonly(options.output) as store:
         return store.study_file, False
 

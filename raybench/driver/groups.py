@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from raybench.driver.time_budget import TimeBudget
 from raybench.errors import ClusterBusyError, GroupLostError, NoRoomError
@@ -12,22 +12,15 @@ from raybench.launch.runner import TrialRunner
 from raybench.records.messages import GroupInfo, OnProgress, Outcome
 from raybench.records.requests import TrialRequest
 
+if TYPE_CHECKING:
+    from raybench.driver.sweep import SweepPlan
+    from raybench.plan.trials import Plan
+
 OnGroup = Callable[[int, float | None], None]
 _Variables = frozenset[tuple[str, str]]  # of an environment
 ENDED_STATES = ("timeout", "crashed")  # as which a trial ends whose processes were ended
 RANKS_APART_S = 1.0  # at most, when they begin a trial
 MAX_LOST_STARTS = 3  # groups in a row that do not start, before the study gives up
-
-
-class GroupPlan(Protocol):
-    """What trials need workers for: ``plan.trials.Plan`` or ``driver.sweep.SweepPlan``."""
-
-    @property
-    def group_size(self) -> int: ...
-    @property
-    def device(self) -> str: ...
-    @property
-    def oversubscribed(self) -> bool: ...
 
 
 class Ended(NamedTuple):
@@ -48,7 +41,7 @@ class Groups:
         self,
         runner: TrialRunner,
         budget: TimeBudget,
-        plan: GroupPlan,
+        plan: Plan | SweepPlan,
         on_group: OnGroup = lambda num_workers, seconds: None,
         served: Iterable[TrialRequest] = (),  # what worker groups served before, in a run that goes on
     ) -> None:

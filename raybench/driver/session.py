@@ -20,7 +20,7 @@ from raybench.errors import AllFailError, NoRoomError
 from raybench.launch import signals
 from raybench.launch.runner import TrialRunner
 from raybench.plan.notes import Note, NoteKind, Stage, not_reached
-from raybench.plan.trials import Plan, searched
+from raybench.plan.trials import Plan
 from raybench.records.messages import BlockStepTimes, Progress, RankFile
 from raybench.records.record import State, TrialRecord
 from raybench.records.requests import COMPARED_ROLES, StudyRequest, TrialRequest
@@ -93,10 +93,6 @@ class Ledger:
         self.store.append(record, step_times)
         self._buckets.learn(record)
 
-    def searched(self) -> list[TrialRecord]:
-        """The suggestions of a search that were measured, failed ones included; the default is the first."""
-        return searched(self.plan, self.records())
-
     def winners(self) -> list[TrialRecord]:
         """The trials of the best suggestion, or of the Pareto front for several objectives."""
         found = {each.trial_id for each in resolve(self.study, self.records()).winners}
@@ -136,7 +132,7 @@ class Session:
     verify: bool = False  # whether the changes that the diagnosis proposes are tested in the end
     around: Around = field(default_factory=Around)  # what the diagnosis knows in addition to the trials
     _stage: Stage = Stage.LARGEST_BATCH
-    _said: dict[Stage, list[Note]] = field(default_factory=dict)
+    _said: list[Note] = field(default_factory=list)
 
     def __post_init__(self, plan: Plan, store: Store, retry: frozenset[State]) -> None:
         self.ledger = Ledger(plan, store, retry)
@@ -152,7 +148,7 @@ class Session:
     def enter(self, stage: Stage) -> None:
         """Begin a stage, or begin it again: what it said before does not count any more."""
         self._stage = stage
-        self._said[stage] = []
+        self._said = [each for each in self._said if each.stage is not stage]
 
     def announce(self, number: int = 1) -> None:
         """Tell the watcher that the stage measures ``number`` of what it is about."""
@@ -160,23 +156,19 @@ class Session:
 
     def note(self, kind: NoteKind, **fields: Any) -> None:
         """Say something of the stage."""
-        self._said.setdefault(self._stage, []).append(Note(kind, self._stage, **fields))
+        self._said.append(Note(kind, self._stage, **fields))
 
     @property
     def notes(self) -> list[Note]:
         """What there is to say, each once, but for what was left out."""
-        return list(dict.fromkeys(each for each in self._all_said if each.kind is not NoteKind.NOT_REACHED))
+        return list(dict.fromkeys(each for each in self._said if each.kind is not NoteKind.NOT_REACHED))
 
     @property
     def not_reached(self) -> list[Note]:
         """What was left out: for want of time, or of nodes."""
         counted = not_reached(self.ledger.plan, self.ledger.known(), self.ledger.winners())
-        said = [each for each in self._all_said if each.kind is NoteKind.NOT_REACHED]
+        said = [each for each in self._said if each.kind is NoteKind.NOT_REACHED]
         return sorted([*said, *counted], key=lambda note: note.stage.value)
-
-    @property
-    def _all_said(self) -> list[Note]:
-        return [each for stage in Stage for each in self._said.get(stage, [])]
 
     # --- from a trial to its record
 

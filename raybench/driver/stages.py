@@ -13,7 +13,7 @@ from raybench.driver.session import Session
 from raybench.errors import AllFailError
 from raybench.plan.notes import NoteKind, Stage
 from raybench.plan.training import training_requests, with_peers
-from raybench.plan.trials import further_visits
+from raybench.plan.trials import further_visits, searched
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest
 from raybench.spec.knobs import Setting
@@ -107,7 +107,7 @@ def search(session: Session) -> None:
     session.enter(Stage.SEARCH)
     session.announce(trials)
     optimizer, known, again = Search(plan, session.journal), list[TrialRecord](), list[TrialRecord]()
-    for record in ledger.searched():
+    for record in searched(plan, ledger.records()):
         is_again = record.request.role == "search" and ledger.is_open(record.study_request)
         (again if is_again else known).append(record)
     optimizer.restore(known)

@@ -286,12 +286,16 @@ class Forecast:
         """Seconds for trials of ``stage``, ``request`` the next; training and verification keep theirs."""
         left_s = self.budget.left_s
         assert left_s is not None, "asked within a time budget only"
+        trainings = training_requests(self.ledger.plan, self.ledger.records())
+        needed_s = math.fsum(self.cost_of(each) for each in trainings if self.ledger.is_open(each))
+        # more than half would leave nothing measured where an epoch alone takes longer than the budget
+        left_s -= min(needed_s, left_s / 2)
         if self.verify and stage is not Stage.VERIFICATION:  # the first finding's change
             plan, default = self.ledger.plan, self.ledger.plan.default()
             config = plan.search(default).config
             changed = plan.verification(config, default.setting, default.environment)
             left_s -= self.budget.cost(changed).least_s
-        return left_s - self._training_reserve_s() - self.groups.start_cost_s(request)
+        return left_s - self.groups.start_cost_s(request)
 
     def _all(self, requests: Iterable[StepsRequest]) -> Cost:
         return sum(map(self.budget.cost, requests), Cost())
@@ -313,18 +317,6 @@ class Forecast:
         plan = self.ledger.plan
         curve = plan.curve(plan.default())
         return 2 * self._all(curve).least_s
-
-    def _training_reserve_s(self) -> float:
-        """Seconds to keep back for training while steps are measured: what it needs, half of what is left.
-
-        More would leave nothing measured where an epoch alone takes longer than the budget.
-        """
-        left_s = self.budget.left_s
-        if left_s is None:
-            return 0.0
-        requests = training_requests(self.ledger.plan, self.ledger.records())
-        needed_s = math.fsum(self.cost_of(each) for each in requests if self.ledger.is_open(each))
-        return min(needed_s, left_s / 2)
 
     def left_s(self, stage: Stage, request: StudyRequest, trials: int) -> float | None:
         """Seconds until so many trials like ``request`` are done, and what follows them; None: not known."""

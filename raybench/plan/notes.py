@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
-from typing import Any
 
 from raybench.analysis.largest_batch import largest_fits_of
 from raybench.analysis.reference import known_buckets
@@ -67,14 +66,7 @@ def open_visits(plan: Plan, records: Sequence[TrialRecord]) -> list[StepsRequest
     """The further visits that ``records`` do not have: of the default, and as many of another winner."""
     is_open = open_trials(plan, records)
     visits = list(filter(is_open, _asked_visits(plan, records)))
-    if _num_points(plan) > 1:
-        visits += [
-            request
-            for visit in range(plan.num_visits)
-            for request in plan.curve(plan.default(), visit)
-            if visit or (plan.is_search and not plan.is_there(request))
-        ]
-    return visits
+    return visits + (plan.visits_of_winner(plan.default()) if _num_points(plan) > 1 else [])
 
 
 def _asked_visits(
@@ -107,9 +99,7 @@ def left_out(
     """
     if not records:
         return []
-    listed = () if study.scaling.world_sizes == "all" else study.scaling.world_sizes
-    named = [max(ranks) + 1 for ranks in study.scaling.placement if not isinstance(ranks, str)]
-    wanted = max([*(record.config.world_size for record in records), *listed, *named])
+    wanted = max(study.least_workers, *(record.config.world_size for record in records))
     devices = wanted - any(record.config.oversubscribed for record in records)  # fewer than were wanted
     device: DeviceKind = "cuda" if study.resources.device == "cuda" else "cpu"
     name = records[0].device_name or device
@@ -128,7 +118,8 @@ def not_reached(
         num_tried = len(searched(plan, records))
         missing = num_open(plan, records, plan.study.search.trials - num_tried)
         if missing:
-            notes.append(_not_reached(Stage.SEARCH, number=missing, total=num_tried + missing))
+            total = num_tried + missing
+            notes.append(Note(NoteKind.NOT_REACHED, Stage.SEARCH, number=missing, total=total))
     if plan.study.knobs.has_max:  # what "max" stands for may not be known
         return notes
     is_open = open_trials(plan, records)
@@ -140,9 +131,5 @@ def not_reached(
     for stage, requests in asked.items():
         late = tuple(filter(is_open, requests))
         if late:
-            notes.append(_not_reached(stage, requests=late, total=len(requests)))
+            notes.append(Note(NoteKind.NOT_REACHED, stage, requests=late, total=len(requests)))
     return notes
-
-
-def _not_reached(stage: Stage, **fields: Any) -> Note:
-    return Note(NoteKind.NOT_REACHED, stage, **fields)

@@ -71,10 +71,8 @@ class Plan:
 
         Every device where few workers are to be spread over several nodes: they must be there first.
         """
-        placements = self.study.scaling.placement
-        named = [max(p) + 1 for p in placements if not isinstance(p, str)]
-        everyone = [self.num_devices] if self.num_nodes > 1 and "spread" in placements else []
-        return max([*self.world_sizes, *named, *everyone])
+        is_spread = self.num_nodes > 1 and "spread" in self.study.scaling.placement
+        return max(self.study.least_workers, self.num_devices if is_spread else 0)
 
     @property
     def is_search(self) -> bool:
@@ -224,9 +222,8 @@ class Plan:
         unique = {
             request.trial_id: request
             for suggestion in suggestions.values()
-            for visit in range(self.num_visits)
-            for request in self.curve(suggestion, visit)
-            if visit or (self.is_search and request.trial_id not in first and not self.is_there(request))
+            for request in self.visits_of_winner(suggestion)
+            if request.trial_id not in first
         }
         requests, shuffled = list(unique.values()), random.Random(self.study.seed)
         shuffled.shuffle(requests)
@@ -236,6 +233,15 @@ class Plan:
             return request.start, groups.index(request.config.environment)
 
         return sorted(requests, key=order) + self._last_visit()
+
+    def visits_of_winner(self, suggestion: Suggestion) -> list[StepsRequest]:
+        """Those of a suggestion that follow the first; of one that was searched for its whole curve."""
+        return [
+            request
+            for visit in range(self.num_visits)
+            for request in self.curve(suggestion, visit)
+            if visit or (self.is_search and not self.is_there(request))
+        ]
 
     def _last_visit(self) -> list[StepsRequest]:
         """One more visit of the default, as if on more nodes; short of time, the first that is left out."""
@@ -402,14 +408,9 @@ def further_visits(
     plan: Plan, records: Iterable[TrialRecord], winners: Iterable[TrialRecord]
 ) -> list[StepsRequest]:
     """The visits of default and ``winners`` that follow the first; not of what has only failed there."""
-    failed = _failing(records)
-    return [each for each in plan.visits(winners) if each.config not in failed]
-
-
-def _failing(records: Iterable[TrialRecord]) -> list[Configuration]:
-    """What was visited at a world size and has failed each time."""
     visited = [
         each for each in records if each.request.kind == "steps" and each.request.role in COMPARED_ROLES
     ]
     complete = {record.config.key() for record in visited if record.steps is not None}
-    return [record.config for record in visited if record.config.key() not in complete]
+    failed = [record.config for record in visited if record.config.key() not in complete]
+    return [each for each in plan.visits(winners) if each.config not in failed]

@@ -389,6 +389,12 @@ class Study(Model):
         values = {name: (value,) for name, value in own.items() if name not in named and value is not None}
         return self.model_copy(update={"knobs": self.knobs.model_copy(update=values)}) if values else self
 
+    @property
+    def least_workers(self) -> int:
+        """The workers that it names: of its largest world size, and of its lists of ranks."""
+        sizes = () if self.scaling.world_sizes == "all" else self.scaling.world_sizes
+        return max([1, *sizes, *(max(p) + 1 for p in self.scaling.placement if not isinstance(p, str))])
+
     def uneven_batch(self, world_size: int) -> tuple[int, int] | None:
         """Under strong scaling: a global batch, and an accumulation over which it cannot be divided evenly.
 

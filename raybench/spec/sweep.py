@@ -82,3 +82,8 @@ class Sweep(Model):
     )
     resources: ResourcesSpec = Field(ResourcesSpec(), description="what each worker gets")
     seed: NonNegativeInt = Field(0, description="of the order of blocks")
+
+    @property
+    def least_workers(self) -> int:
+        """The workers that it names: of its largest world size."""
+        return 1 if self.world_sizes == "all" else max(self.world_sizes)

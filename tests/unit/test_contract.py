@@ -20,7 +20,6 @@ from raybench.analysis.summary import Summary
 from raybench.errors import StoreError
 from raybench.launch.metrics import METRICS
 from raybench.machine.environment import capture
-from raybench.plan.search import SHOWN
 from raybench.records import store
 from raybench.records.record import SCHEMA_VERSION
 from raybench.records.store import ResultsDirectory
@@ -180,7 +179,6 @@ def test_status_begins_at_round_efficiencies() -> None:
 
 
 def test_what_is_watched() -> None:
-    assert set(SHOWN) <= {each.name for each in fields(Summary)}
     assert all(metric.name.startswith("raybench_") for metric in METRICS)
     assert {tag for metric in METRICS for tag in metric.tags} <= {
         *("study", "state", "world_size", "strategy", "setting")

@@ -56,7 +56,7 @@ def test_lines_fit_80_columns_and_commands_stay_whole():
 
 def test_nothing_to_mend_is_said_of_what_is_well():
     assert "->" not in printed([Check("Python", "ok", "3.12", "do this")])
-    assert printed([]) == "0 ok\n"
+    assert printed([]) == "0 ok, 0 warnings, 0 missing\n"
 
 
 def test_a_password_in_rays_address_is_not_shown(monkeypatch):
