@@ -63,6 +63,24 @@ def trial_words(study: Study, request: StudyRequest) -> str:
         knobs = ["batch_size", *_explored_memory_knobs(study)]
     knobs = shown_knobs(config.setting, dict.fromkeys(knobs), config.world_size)
     words = setting_words(config.setting, knobs, _explored_variables(study, config))
+    return _named(study, request, words)
+
+
+def short_trial_words(study: Study, request: StudyRequest) -> str:
+    """The same in fewer words where there are: the knobs alone in which it is not the default."""
+    if request.kind != "steps" or study.knobs.has_max:  # until "max" is known there is no default
+        return trial_words(study, request)
+    words = difference_words(study, request.config).replace(" MiB buckets", " MiB")
+    return _named(study, request, words)
+
+
+def task_words(request: TrialRequest) -> str:
+    """A trial where its study is not known, as in Ray's dashboard: what it is for, on what, and its id."""
+    return f"{request.role} on {devices_of(request.config)} ({request.trial_id})"
+
+
+def _named(study: Study, request: StudyRequest, words: str) -> str:
+    config = request.config
     place = "" if len(study.scaling.placement) == 1 else f" {placement_words(config.placement)}"
     seeds = study.training.seeds if study.training else ()
     seed = f", seed {config.seed}" if request.kind == "training" and len(seeds) > 1 else ""
@@ -72,11 +90,6 @@ def trial_words(study: Study, request: StudyRequest) -> str:
     if request.kind == "steps" and request.visit:
         start += f", visit {request.visit + 1}"
     return f"{devices_of(config)}{place}, {words}{seed}{start}"
-
-
-def task_words(request: TrialRequest) -> str:
-    """A trial where its study is not known, as in Ray's dashboard: what it is for, on what, and its id."""
-    return f"{request.role} on {devices_of(request.config)} ({request.trial_id})"
 
 
 def combination_words(study: Study, combination: Setting, always: Sequence[str] = ()) -> str:

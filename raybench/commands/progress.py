@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from raybench.analysis.collectives import Message, messages
-from raybench.analysis.labels import label, trial_words
+from raybench.analysis.labels import label, short_trial_words, trial_words
 from raybench.analysis.largest_batch import Probe, probe_of
 from raybench.analysis.scaling import Measured, Scaling
 from raybench.analysis.stats.statistics import Estimate
@@ -36,6 +36,7 @@ REFRESH_PER_S = 2  # a third busy process on two cores would be in every measure
 LONG_PHASE_S = 2.0  # from then on its seconds are shown
 NOT_READ = "nobody reads this output any more"
 GIBIBYTE = 2**30
+LEAST_NAME = 12  # characters of a trial's name, without which its line is not kept to one
 
 
 class Display:
@@ -87,6 +88,19 @@ class Display:
         if phase != self._phase:
             self._phase, self._since = phase, monotonic()
 
+    def trial_done(self, names: Sequence[str], outcome: str) -> None:
+        """A trial has ended; one line that stays.
+
+        Of its names, the shortest last, the first one that leaves room for the outcome on a line of the
+        terminal; where none does, the end of the last is cut. An outcome that needs a line for itself, such
+        as why a trial failed, takes several.
+        """
+        room = self.console.width - len(f"  : {outcome}")
+        name = names[0]
+        if self.console.is_terminal and room >= LEAST_NAME:
+            name = next((each for each in names if len(each) <= room), f"{names[-1][: room - 1]}…")
+        self.line(f"  {name}: {outcome}")
+
     def _render(self) -> Group:
         lines = [self._head]
         if self._trial:
@@ -115,7 +129,7 @@ class StudyProgress:
 
     def trial(self, request: TrialRequest, *, done: int, total: int | None, left_s: float | None) -> None:
         """A trial begins."""
-        self._display.trial(self._name(request), done=done, total=total, left_s=left_s)
+        self._display.trial(self._names(request)[0], done=done, total=total, left_s=left_s)
         if self._gauges:
             self._gauges.progress(done, total, left_s)
 
@@ -138,14 +152,14 @@ class StudyProgress:
                 told.append(_lasting(seconds))
             if left_s := progress.fields.get("left_s", 0.0):
                 told.append(f"about {clock(left_s)} left")
-            self._display.line(f"  {self._name(request)}: {', '.join(told)}")
+            self._display.trial_done(self._names(request), ", ".join(told))
         else:
             self._display.progress(progress)
 
-    def _name(self, request: TrialRequest) -> str:
+    def _names(self, request: TrialRequest) -> Sequence[str]:
         if self._study is None or request.kind == "collectives":
-            return place_words(request.config)
-        return trial_words(self._study, request)
+            return [place_words(request.config)]
+        return trial_words(self._study, request), short_trial_words(self._study, request)
 
     def trial_done(self, record: TrialRecord, scaling: Scaling | None) -> None:
         """A trial has ended."""
@@ -154,7 +168,7 @@ class StudyProgress:
         is_again = record.reason is not None and record.reason == self._reason
         self._reason = record.reason or self._reason
         words = f"{record.state}: as before" if is_again else outcome_words(record, scaling)
-        self._display.line(f"  {self._name(record.request)}: {words}")
+        self._display.trial_done(self._names(record.request), words)
 
 
 def outcome_words(record: TrialRecord, scaling: Scaling | None) -> str:

@@ -75,7 +75,7 @@ def test_a_notebooks_cell_gets_plain_lines_and_nothing_else(tmp_path: Path, run:
             os.write(1, b"from C\\n")
             display.stage("Measuring")
             display.trial("a trial", done=0, total=1, left_s=None)
-            display.line("  a trial: fast")
+            display.trial_done(["a trial"], "fast")
         print("after")
         assert sys.stdout is cell and sys.stderr is errors
         os.write(1, cell.getvalue().encode())
@@ -174,7 +174,7 @@ with own_output(Path(sys.argv[1])) as console, Display(console, quiet=len(sys.ar
         display.trial(LONG, done=done, total=12, left_s=95.0 - done)
         display.progress(Progress("measure", "round 7, +-3.2%"))
         print("(pid=123) Ray says something")
-        display.line("  batch 32: 1,234 samples/s, n=10")
+        display.trial_done(["batch 32"], "1,234 samples/s, n=10")
 console = None
 print("the end")
 """

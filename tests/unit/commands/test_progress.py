@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from io import StringIO
 from typing import Any
 
@@ -17,14 +17,17 @@ from raybench.records.messages import Progress
 from raybench.records.record import TrialRecord
 from raybench.report.format import percent
 from raybench.spec import Setting, Study
-from tests.support.planted import FakeLearning
+from raybench.spec.load import find_study, load_study
+from tests.support.planted import FakeLearning, Noise
 from tests.unit.studies import (
     SIXTEEN_TENTHS,
     asked,
+    exactly,
     failed,
     measured,
     study,
     trained_study,
+    variants_for,
 )
 
 STUDY = study(knobs={"batch_size": [32, 512]})
@@ -46,17 +49,17 @@ class RecordingDisplay(Display):
     def progress(self, progress: Progress) -> None:
         self.told.append(("progress", progress))
 
-    def line(self, text: str) -> None:
-        self.told.append(("line", text))
+    def trial_done(self, names: Sequence[str], outcome: str) -> None:
+        self.told.append(("trial_done", *names, outcome))
 
 
 def told(record: TrialRecord, estimate: Scaling | None) -> str:
     """The line of a trial's end."""
     display = RecordingDisplay()
     StudyProgress(STUDY, display).trial_done(record, estimate)
-    ((event, line),) = display.told
-    assert event == "line"
-    return str(line).strip()
+    ((event, name, _, outcome),) = display.told
+    assert event == "trial_done"
+    return f"{name}: {outcome}"
 
 
 def test_a_reason_is_said_once() -> None:
@@ -64,7 +67,7 @@ def test_a_reason_is_said_once() -> None:
     progress = StudyProgress(STUDY, display)
     for size, reason in ((1, "no data.csv"), (2, "no data.csv"), (4, "no memory")):
         progress.trial_done(failed(asked(STUDY, "scaling", Setting(), size), "crashed", reason), None)
-    assert [each[-1].partition(": ")[2] for each in display.told] == [
+    assert [each[-1] for each in display.told] == [
         "crashed: no data.csv",
         "crashed: as before",
         "crashed: no memory",
@@ -128,6 +131,54 @@ def test_a_trial_without_a_base_claims_nothing_beside_the_default() -> None:
     rate = estimate.throughput_samples_per_s.value
     assert estimate.efficiency is None
     assert told(record, estimate).startswith(f"2 devices, batch 512: {rate:,.0f} samples/s, n=")
+
+
+def test_every_trial_of_the_default_study_takes_one_line_of_a_terminal() -> None:
+    """Whatever it suggests; what differs from the default in two knobs or fewer is named whole."""
+    default = load_study(find_study("default"), device="cpu")
+    written = StringIO()
+    display = Display(Console(file=written, force_terminal=True, width=80, color_system=None))
+    progress, settings = StudyProgress(default, display), list(default.knobs.grid())
+    for setting in settings:
+        request = asked(default, "search", setting, 2)
+        record = measured(
+            exactly(0.684, plain_s=setting.batch_size / 181_000),
+            Noise(block=0.03),  # an interval of some percent, as on two cores
+            setting=setting,
+            workload=request.config.workload,
+            variants=variants_for(2, "weak", full=False),
+            role="search",
+        )
+        progress.trial_done(record, scaling(record))
+    lines = written.getvalue().splitlines()
+    assert len(lines) == len(settings)
+    assert all(len(line) <= 80 for line in lines), max(lines, key=len)
+    outcome = r"  2 devices, .*: [\d,]+ samples/s, 1\.\d\dx, \d\d% \[\d\d, \d\d\], n=\d+"
+    assert all(re.fullmatch(outcome, line) for line in lines)
+    names = [line.partition(":")[0] for line in lines]
+    few = [each for each in settings if len(each.differences(settings[0])) <= 2]
+    assert len(set(names)) == len(names)
+    assert sum("…" not in name for name in names) >= len(few) == 18
+
+
+def test_a_name_that_is_too_long_is_cut_and_what_failed_is_said_whole() -> None:
+    written = StringIO()
+    display = Display(Console(file=written, force_terminal=True, width=80, color_system=None))
+    outcome = "181,093 samples/s, 1.36x, 68% [62, 75], n=10"
+    display.trial_done(["2 devices, batch 512, " + "a knob " * 20, "2 devices, " + "b knob " * 20], outcome)
+    (line,) = written.getvalue().splitlines()
+    assert line == f"  2 devices, b knob b knob b knob…: {outcome}"
+    assert len(line) == 80
+    reason = "crashed: " + "word " * 40
+    display.trial_done(["2 devices, batch 512", "2 devices, the default"], reason)
+    assert " ".join(written.getvalue().split("\n", 1)[1].split()) == f"2 devices, batch 512: {reason}".strip()
+
+
+def test_piped_output_has_the_whole_name() -> None:
+    written = StringIO()
+    long = "2 devices, batch 512, " + "a knob " * 20
+    Display(Console(file=written, width=80)).trial_done([long, "2 devices, the default"], "1 samples/s, n=10")
+    assert written.getvalue() == f"  {long}: 1 samples/s, n=10\n"
 
 
 def lines_of(progress_of: Callable[[StudyProgress], None], spec: Study = STUDY) -> list[str]:
