@@ -257,7 +257,12 @@ def _sweep(
         collectives = plural(len(sweep.collectives), "collective")
         display.stage(f"Sweeping {collectives} over {plural(len(sweep.message_bytes), 'size')}")
         lost = run_sweep(plan, runner, store, StudyProgress(None, display), options.retry)
-    return [f"not measured, since nodes are gone: {each}" for each in lost]
+    notes = [
+        f"placement {name}: on one node the same as {plan.placements[0]}, not measured"
+        for name in sweep.placement
+        if name not in plan.placements
+    ]
+    return notes + [f"not measured, since nodes are gone: {each}" for each in lost]
 
 
 # --- ``--dry-run``: the plan, with nothing started

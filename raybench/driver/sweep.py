@@ -19,7 +19,7 @@ from raybench.plan.resolve import powers_of_two, refuse_too_many
 from raybench.records.record import State
 from raybench.records.requests import CollectivesRequest, Place
 from raybench.spec.placement import placement_words
-from raybench.spec.sweep import Sweep
+from raybench.spec.sweep import NodePlacement, Sweep
 
 # Without GPUs' links to each other and memory that they share NCCL has the adapters left.
 THROUGH_ADAPTERS = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}
@@ -27,10 +27,11 @@ THROUGH_ADAPTERS = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1"}
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """A sweep resolved for what there is."""
+    """A sweep with its world sizes resolved for what there is."""
 
     sweep: Sweep
     world_sizes: tuple[int, ...]  # ascending
+    placements: tuple[NodePlacement, ...]
     num_devices: int
     num_nodes: int = 1
 
@@ -42,7 +43,7 @@ class SweepPlan:
     @property
     def group_size(self) -> int:
         """Workers of the group: the largest world size; every device where some are spread over nodes."""
-        is_spread = self.num_nodes > 1 and "spread" in self.sweep.placement
+        is_spread = self.num_nodes > 1 and "spread" in self.placements
         return max(self.sweep.least_workers, self.num_devices if is_spread else 0)
 
     @property
@@ -69,7 +70,7 @@ class SweepPlan:
                 measure=self.sweep.measure,
             )
             for world_size in reversed(self.world_sizes)
-            for placement in self.sweep.placement
+            for placement in self.placements
         )
 
 
@@ -96,10 +97,9 @@ def make_sweep_plan(sweep: Sweep, resources: Resources) -> SweepPlan:
     resolved = {
         "world_sizes": sizes,
         "resources": sweep.resources.model_copy(update={"device": resources.device}),
-        # on one node all are the same
-        "placement": sweep.placement if resources.num_nodes > 1 else sweep.placement[:1],
     }
-    return SweepPlan(sweep.model_copy(update=resolved), sizes, devices, resources.num_nodes)
+    placements = sweep.placement if resources.num_nodes > 1 else sweep.placement[:1]
+    return SweepPlan(sweep.model_copy(update=resolved), sizes, placements, devices, resources.num_nodes)
 
 
 def place_words(place: Place) -> str:

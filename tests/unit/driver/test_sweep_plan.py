@@ -19,7 +19,7 @@ def test_all_world_sizes_begin_with_two_devices() -> None:
 
 def test_spread_is_pack_on_one_node() -> None:
     plan = planned(4, placement=("pack", "spread"))
-    assert plan.sweep.placement == ("pack",)
+    assert plan.placements == ("pack",)
     both = planned(4, num_nodes=2, world_sizes=(2,), placement=("pack", "spread"))
     assert [each.config.placement for each in both.requests] == ["pack", "spread"]
     assert both.group_size == 4  # everywhere, so that two of them can be spread
