@@ -11,19 +11,19 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (242, 4),
-    "analysis": (6540, 48),
-    "commands": (2489, 20),
-    "driver": (799, 6),
-    "launch": (1678, 15),
-    "machine": (936, 7),
-    "plan": (1067, 9),
-    "records": (1388, 11),
-    "report": (3848, 26),
-    "spec": (1588, 13),
-    "worker": (5260, 40),
-    "workloads": (1949, 21),
+    "analysis": (6181, 48),
+    "commands": (2357, 18),
+    "driver": (787, 6),
+    "launch": (1639, 15),
+    "machine": (876, 7),
+    "plan": (988, 9),
+    "records": (1338, 11),
+    "report": (3562, 24),
+    "spec": (1462, 12),
+    "worker": (5108, 38),
+    "workloads": (1811, 20),
 }
-ALONE = 14  # modules below 120 lines with one importer
+ALONE = 11  # modules below 120 lines with one importer
 ROOM = 0.02  # a limit that is further above the code than this is lowered
 DOCUMENTS_KB = {"README.md": 14, "CONTRIBUTING.md": 10, "CHANGELOG.md": 12}
 
