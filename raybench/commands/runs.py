@@ -345,15 +345,16 @@ def _training_lines(study: Study, trainings: Sequence[TrainingRequest], target: 
 
 def _time_words(study: Study, found: TimeEstimate, num_trials: int, num_trainings: int) -> str:
     """An estimate, called one: what it is of, and what is not in it."""
+    fixed = study.measure.steps is not None
+    most = "as long as the steps take" if fixed else f"at most {study.measure.max_seconds:g} s of rounds each"
     missing = [plural(num_trainings, "training")] if study.training is not None else []
     missing += ["the search for the largest batch"] if study.knobs.has_max else []
     without = f"; without {' and '.join(missing)}, whose time is not known beforehand" if missing else ""
-    time = f"{clock(found.least_s)} to {clock(found.most_s)}"
+    time = f"{clock(found.least_s)}{' at least' if fixed else f' to {clock(found.most_s)}'}"
     trials, starts = plural(num_trials, "trial"), plural(found.num_starts, "start")
     anew = ", a start of the script for each" if isinstance(study.workload, ScriptSpec) else ""
-    return (
-        f"estimated time: {time}, for about {trials}{anew}, {starts} of the workers and the report{without}"
-    )
+    whole = f"{trials} of {most}{anew}, {starts} of the workers and the report"
+    return f"estimated time: {time}, for about {whole}{without}"
 
 
 def sizes_left_out(plan: Plan) -> list[str]:

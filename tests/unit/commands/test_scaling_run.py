@@ -80,11 +80,12 @@ def test_a_dry_run_is_of_a_whole_study(tmp_path: Path) -> None:
 def test_a_dry_run_estimates_the_time_and_says_what_it_is_of() -> None:
     lines = dry(knobs={"batch_size": [32, 64]}, search={"method": "grid"}, measure={"max_seconds": 10})
     assert re.search(
-        r"estimated time: \d+ s to \d+ min, for about \d+ trials, 1 start of the workers and the report",
+        r"estimated time: \d+ s to \d+ min, for about \d+ trials of at most 10 s of rounds each, 1 start of",
         lines,
     )
     short = dry(knobs={"batch_size": [32, 64]}, time_budget_seconds=60.0)
     assert "time budget: 60 s; where that is not enough trials are shortened, then left out" in short
+    assert " at least, for about" in dry(measure={"steps": 5})
     real = {"name": "vision", "input": "real"}
     assert "without 2 trainings, whose time is not known" in dry(workload=real, training={"epochs": 1})
 
