@@ -85,7 +85,7 @@ def measure(name: str, folder: Path, seconds: float) -> None:
     """The sweep and the study of a case, into ``folder``."""
     case = CASES[name]
     folder.mkdir(parents=True)
-    sweep = ["communication", "--collectives", "all_reduce", "--sizes", "64KiB,256KiB,1MiB,4MiB,16MiB,64MiB"]
+    sweep = ["communication", "--collectives", "all_reduce", "--sizes", "64KiB,256KiB,...,64MiB"]
     sweep += [
         "--placement",
         "spread",

@@ -109,16 +109,29 @@ def parse_new_folder(text: str, option: str) -> Path:
 
 
 def parse_sizes(text: str, option: str = "--sizes") -> tuple[int, ...]:
-    """``65536,4KiB,1MiB`` in bytes; ``...`` between two of them stands for doublings: ``1KiB,...,1MiB``."""
+    """``65536,4KiB,1MiB`` in bytes; ``...`` goes on by the ratio before it, or doubles: ``1KiB,...,1MiB``."""
     sizes = list[int]()
     for part in re.sub(r"\s*,\s*", ",", text).split(",...,"):
-        first, *further = (_size(each.strip(), option) for each in part.split(","))
-        if sizes and first <= sizes[-1]:
-            raise RequestError(f"{option}: dots that go on to a larger size (received {received(text)})")
-        while sizes and 2 * sizes[-1] < first:
-            sizes.append(2 * sizes[-1])
-        sizes += [first, *further]
+        further = [_size(each.strip(), option) for each in part.split(",")]
+        if sizes:
+            sizes += _between(sizes, further[0], option)
+        sizes += further
     return tuple(sizes)
+
+
+def _between(sizes: list[int], last: int, option: str) -> list[int]:
+    """What the dots between ``sizes`` and ``last`` stand for."""
+    *_, before, first = sizes[0] / 2, *sizes
+    ratio = int(first / before)
+    if ratio < 2 or ratio * before != first or last <= first:
+        raise RequestError(
+            f"{option}: dots that go on by a whole ratio from 2 on to a larger size "
+            f"(received {first} times {first / before:g} to {last} bytes)"
+        )
+    filled = [first]
+    while filled[-1] * ratio < last:
+        filled.append(filled[-1] * ratio)
+    return filled[1:]
 
 
 def _size(text: str, option: str) -> int:

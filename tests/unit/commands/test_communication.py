@@ -43,7 +43,7 @@ def typed(*arguments: str | Path):  # type: ignore[no-untyped-def]
         ("1024", [1024]),
         ("4B,1KiB,1.5KiB,2MB", [4, 1024, 1536, 2_000_000]),
         ("1KiB,...,8KiB", [1024, 2048, 4096, 8192]),
-        ("1KiB,4KiB,...,24KiB", [KIB, 4 * KIB, 8 * KIB, 16 * KIB, 24 * KIB]),
+        ("1KiB,4KiB,...,256KiB", [KIB * 4**power for power in range(5)]),
     ],
 )
 def test_sizes_with_and_without_dots(text: str, sizes: list[int]) -> None:
@@ -64,6 +64,7 @@ def test_sizes_with_and_without_dots(text: str, sizes: list[int]) -> None:
         (("--sizes", "...,1KiB"), "--sizes: sizes such as"),
         (("--sizes", "1KiB,..."), "--sizes: sizes such as"),
         (("--sizes", "1KiB,...,1KiB"), "to a larger size"),
+        (("--sizes", "1KiB,3KiB,4KiB,...,1MiB"), "by a whole ratio"),
         (("--world-sizes", "1"), 'world_sizes: whole numbers of at least 2, each once, or "all"'),
         (
             ("--world-sizes", "two"),
