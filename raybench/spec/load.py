@@ -46,6 +46,8 @@ def find_study(name_or_path: str | None) -> Path:
         return known[name]
     path = home_path(name)
     if path.exists() or path.suffix == ".toml" or "/" in name:
+        if not path.exists() and path.stem in known and "/" not in name:
+            return known[path.stem]
         return path  # reading it says what is wrong with it
     raise RequestError(
         f"unknown study {received(name)}{did_you_mean(name, known)}",
