@@ -185,8 +185,8 @@ def overheads_table(results: StudyResults) -> Table:
         if (waterfall := results.waterfalls[row.point.record.trial_id]) is not None
     ]
     caption = "Lost: all that more devices add (often called T_comm); communication: what no compute hides"
-    caption += "; f: Amdahl's serial fraction (Karp and Flatt 1990), with one fixed total batch at most 1/f. "
-    caption += f"{NONE}: no f gives this speed-up. {_n_words(scaling_rows(results))}."
+    caption += "; f: Amdahl's serial fraction (Karp and Flatt 1990), with one fixed total batch at most 1/f "
+    caption += f"({NONE}: no f gives this speed-up). {_n_words(scaling_rows(results))}."
     if not is_strong and results.outlook is not None:
         caption = " ".join([caption, *(f"{sentence(each)}." for each in returns_words(results.outlook))])
 
