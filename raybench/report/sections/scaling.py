@@ -21,6 +21,7 @@ from raybench.report.format import (
     plain_share,
     range_words,
     sentence,
+    serial_fraction_words,
     times,
 )
 from raybench.report.plot import (
@@ -185,15 +186,10 @@ def overheads_table(results: StudyResults) -> Table:
         if (waterfall := results.waterfalls[row.point.record.trial_id]) is not None
     ]
     caption = "Lost: all that more devices add (often called T_comm); communication: what no compute hides"
-    caption += "; f: Amdahl's serial fraction (Karp and Flatt 1990), with one fixed total batch at most 1/f "
-    caption += f"({NONE}: no f gives this speed-up). {_n_words(scaling_rows(results))}."
+    caption += "; f: Amdahl's serial fraction (Karp and Flatt 1990), with one fixed total batch at most 1/f. "
+    caption += f"{_n_words(scaling_rows(results))}."
     if not is_strong and results.outlook is not None:
         caption = " ".join([caption, *(f"{sentence(each)}." for each in returns_words(results.outlook))])
-
-    def f(row: tuple[str, Waterfall]) -> Estimate | None:
-        fraction = row[1].serial_fraction
-        return fraction if fraction is not None and 0 < fraction.value <= 1 else None
-
     one = "T(1)/n" if is_strong else "T(1)"  # one device does the samples of all in n steps, or in one
     columns: list[Column[tuple[str, Waterfall]]] = [
         numbers("devices", lambda row: row[1].world_size),
@@ -202,10 +198,15 @@ def overheads_table(results: StudyResults) -> Table:
         numbers("lost / T(n)", lambda row: row[1].t_comm_fraction, percent),
         numbers("of it communication, ms", lambda row: row[1].parts.exposed_communication, milliseconds),
         numbers("communication / T(n)", lambda row: row[1].communication_fraction, percent),
-        numbers("Amdahl's f", f, percent),
-        numbers("1/f", f, lambda share: f"{figures(1 / share.value)}x"),
+        numbers("Amdahl's f", lambda row: row[1].serial_fraction, serial_fraction_words),
+        numbers("1/f", lambda row: row[1].serial_fraction, _limit),
     ]
     return make_table("Overhead by world size", caption, columns, rows)
+
+
+def _limit(f: Estimate) -> str:
+    """The most that Amdahl's law allows."""
+    return f"{figures(1 / f.value)}x" if 0 < f.value <= 1 else NONE
 
 
 Plotted = tuple[str, ShownSetting]  # a setting by its label

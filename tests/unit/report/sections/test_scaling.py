@@ -57,12 +57,6 @@ def test_amdahls_fraction_has_its_limit_in_both_scalings() -> None:
         assert [without_intervals(cell) for cell in row[-2:]] == ["25%", "4.00x"]
 
 
-def test_no_fraction_is_shown_that_is_no_share() -> None:
-    """No speed-up below 1 has a serial fraction: 150% is not one."""
-    (row,) = overheads_table(planted({(32,): exactly(0.4)}, "batch_size")).rows
-    assert row[-2:] == ("–", "–")
-
-
 def test_gpus_have_their_mfu_over_both_peaks() -> None:
     """An H100 at a fifth of the 989 TFLOP/s of its data sheet; of other GPUs the measured peak is known."""
     spec = study(knobs={"batch_size": [32], "precision": ["bf16"]}, resources={"device": "cuda"})
