@@ -16,12 +16,12 @@ from raybench.spec.user_input import first_fault, home_path
 def parse_network(text: str, option: str = "--network") -> Network:
     """The network of a name, a file or a directory. Raises ``RequestError`` for none of them."""
     path = home_path(text)
-    if path.is_dir():
-        return _of_sweep(path, option)
-    if path.suffix != ".toml":
-        try:
-            return named_network(text)
-        except ValueError as error:
+    try:
+        return named_network(text)
+    except ValueError as error:
+        if path.is_dir():
+            return _of_sweep(path, option)
+        if path.suffix != ".toml":
             raise RequestError(f"{option}: {error}") from None
     try:
         return Network.model_validate({"name": path.stem} | read_toml(path))

@@ -24,8 +24,10 @@ from raybench.records.record import State
 from raybench.spec.base import ListOrValue, PositiveFloat, PositiveInt
 from raybench.spec.user_input import received
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)([hms]|$)", re.ASCII)
-_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "": 1.0}
+_DURATION = re.compile(
+    r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<m>\d+(?:\.\d+)?)m)?(?:(?P<s>\d+(?:\.\d+)?)s?)?", re.ASCII
+)
+_SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0}
 _POINT = re.compile(r"\.\d+|\d+\.", re.ASCII)  # of a number, where TOML has none
 _PERCENT = re.compile(r"(\d*\.?\d+)\s*%", re.ASCII)
 _FIELD = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
@@ -76,9 +78,10 @@ def typed(kind: Any, rule: str) -> Callable[[str, str], Any]:
 
 def parse_duration(text: str, option: str = "--time-budget") -> float:
     """``10m``, ``90s``, ``1h30m`` or ``120``, in s."""
-    parts = _DURATION.findall(text.strip().lower())
-    seconds = sum(float(value) * _SECONDS[unit] for value, unit in parts)
-    if "".join(map("".join, parts)) != text.strip().lower() or not 0 < seconds < math.inf:
+    match = _DURATION.fullmatch(text.strip().lower())
+    parts = match.groupdict(default="0") if match else {}
+    seconds = sum(float(value) * _SECONDS[unit] for unit, value in parts.items())
+    if not 0 < seconds < math.inf:
         raise RequestError(
             f"{option}: a time above 0 such as 90s, 10m or 1h30m, or seconds (received {received(text)})"
         )

@@ -36,7 +36,7 @@ from raybench.commands.report import analysed
 from raybench.commands.scaling import ScalingOptions
 from raybench.commands.tracking import log_study, refuse_missing
 from raybench.driver.session import Session
-from raybench.driver.stages import run_study
+from raybench.driver.stages import MOST_WITHOUT_BUDGET, run_study
 from raybench.driver.sweep import SweepPlan, make_sweep_plan, run_sweep
 from raybench.driver.time_budget import FINISH_S, TimeBudget, TimeEstimate, estimate
 from raybench.errors import RequestError
@@ -122,7 +122,7 @@ def _plan(
     if grid := grid_of_search(plan):
         plan, number = grid
         combinations = plural(number, "combination")
-        tell(f"search.trials = {plan.study.search.trials} of {combinations}: measured as a grid")
+        tell(f"search.trials = {plan.study.search.trials}, but there are {combinations}: measured as a grid")
     ranks = [list(each) for each in study.scaling.placement if not isinstance(each, str)]
     if ranks and options.runner == "tune":
         raise RequestError(
@@ -299,7 +299,9 @@ def plan_lines(plan: Plan, *, verify: bool = False, own_processes: bool = False)
         yield f"as if on {sizes} devices, joined like those here: in a last visit, if there is time"
     yield from _training_lines(study, trainings, plan.target)
     if verify:
-        yield "verification: the changes that the first findings propose, interleaved"
+        limited = study.time_budget_seconds is not None
+        most = "as many as there is time for" if limited else f"{MOST_WITHOUT_BUDGET} at most"
+        yield f"verification: the changes that the first findings propose, {most}, interleaved"
     explored = {**study.knobs.explored(), **{k: v for k, v in study.environment.items() if len(v) > 1}}
     for name, values in explored.items():
         yield f"  {name}: {', '.join(map(str, values))}"

@@ -204,11 +204,12 @@ def verify(session: Session) -> None:
     late = 0
     for done, request in enumerate(asked):
         in_time = session.forecast.fit(Stage.VERIFICATION, [request])
-        if in_time is not None:
-            with session.leaving_out_what_has_no_room():
-                session.measure(in_time[1], done=done, total=len(asked))
-        if session.ledger.is_open(request):
+        if in_time is None:
             late += 1  # a later one may be cheaper: no own processes, or smaller
+            continue
+        with session.leaving_out_what_has_no_room():
+            session.measure(in_time[1], done=done, total=len(asked))
+            late += session.ledger.is_open(request)
     if late:
         session.note(NoteKind.NOT_REACHED, number=late, total=len(asked))
 

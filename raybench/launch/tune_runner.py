@@ -259,6 +259,10 @@ class TuneRunner:
 
     def _start_tune(self) -> None:
         from ray import tune
+        from ray.air.execution import PlacementGroupResourceManager
+
+        # freed by the collector it calls Ray, and waits where that is gone; the places of a job go with it
+        PlacementGroupResourceManager.__del__ = lambda manager: None
 
         self._num_tuners += 1
         self._error, self._waiting = None, None

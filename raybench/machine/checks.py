@@ -8,6 +8,7 @@ import os
 import platform
 import re
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -200,22 +201,31 @@ def all_reduce() -> Iterator[Check]:
     package_root = str(Path(raybench.__file__).parent.parent)
     variables["PYTHONPATH"] = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH")]))
     again = f"python -m {SELF_TEST}"
-    command = [sys.executable, "-m", SELF_TEST]
+    # A session of its own: when its time is over both ranks end with it.
+    process = subprocess.Popen(
+        [sys.executable, "-m", SELF_TEST],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=variables,
+        start_new_session=True,
+    )
     try:
-        # its ranks end with it, or once they have waited for each other in vain
-        done = subprocess.run(
-            command, capture_output=True, text=True, env=variables, timeout=ALL_REDUCE_TIMEOUT_S, check=False
-        )
+        out, err = process.communicate(timeout=ALL_REDUCE_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         text = f"two workers did not finish in {ALL_REDUCE_TIMEOUT_S:.0f} s"
         yield Check(name, "missing", text, f"TORCH_DISTRIBUTED_DEBUG=DETAIL {again}")
         return
-    if done.returncode:
-        last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "no message")
-        text = f"two workers failed with code {done.returncode}: {last.strip()[:200]}"
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    if process.returncode:
+        last = next((line for line in reversed(err.splitlines()) if line.strip()), "no message")
+        text = f"two workers failed with code {process.returncode}: {last.strip()[:200]}"
         yield Check(name, "missing", text, again)
         return
-    result = json.loads(done.stdout.splitlines()[-1])
+    result = json.loads(out.splitlines()[-1])
     yield Check(name, "ok", all_reduce_words(result["backend"], result["bytes"], result["times_s"]))
 
 

@@ -47,6 +47,7 @@ OPTIONAL = (
 )
 _KNOBS = tuple(name for name in Setting.model_fields if name not in ("batch_size", "gradient_accumulation"))
 _SUMMARY = ("trial_id", "role", "state")  # what only a summary.csv has
+_READ = (*REQUIRED, *OPTIONAL, "gradient_accumulation")
 _MADE = ("workers", "context", "setting")  # fields of a row that are no cells
 _CONTEXT = ("device_name", "input", "study")  # what is never fitted together
 
@@ -151,8 +152,7 @@ def read_measured_csv(path: Path, scaling: Scaling | None = None) -> MeasuredTab
     left_out = ", ".join(f"{plural(number, 'row')} {why}" for why, number in skipped.items())
     if not rows:
         raise RequestError(f"{path}: at least one measured step (received none: {left_out or 'no row'})")
-    read = {*MeasuredRow.model_fields, *_CONTEXT, *_KNOBS} - set(_MADE)
-    unread = [] if is_summary else [name for name in header if name not in read]
+    unread = [] if is_summary else [name for name in header if name not in (*_READ, *_KNOBS)]
     notes = [f"left out of {path.name}: {left_out}"] if skipped else []
     notes += [f"columns that were not read: {', '.join(unread)}"] if unread else []
     return MeasuredTable(tuple(rows), tuple(notes))
@@ -187,9 +187,10 @@ def _no_measurement(named: Mapping[str, str]) -> str:
 
 def _values(named: Mapping[str, str], path: Path, is_summary: bool) -> dict[str, Any]:
     """The cells that are read, and what is made of them."""
-    # columns of knobs may have the name of what is made of cells here
+    # of a summary also columns of knobs, which may have the name of what is made of cells here
+    known = (set(named) if is_summary else set(_READ)) - set(_MADE)
     read: dict[str, Any] = {
-        name: cell or None for name, cell in named.items() if name not in _MADE and (cell or name in REQUIRED)
+        name: cell or None for name, cell in named.items() if name in known and (cell or name in REQUIRED)
     }
     if is_summary:
         read["nodes"] = named["nodes"] or 1  # empty where nobody told them

@@ -111,7 +111,8 @@ def draw_lines(axes: Axes, lines: Sequence[Line], scale: float = 1.0) -> list[fl
 
     for index, line in enumerate(lines):
         estimates = line.points.values()
-        y, low, high = np.array([(each.value, each.low, each.high) for each in estimates]).T * scale
+        ends = [(each.value, each.low, each.high) for each in estimates]
+        y, low, high = np.array(ends).reshape(-1, 3).T * scale  # of a line without a point too
         color = COLORS[index % len(COLORS)]
         drawn_line = axes.errorbar(
             list(line.points),

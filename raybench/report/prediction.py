@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Console
@@ -21,7 +21,6 @@ from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.summary import model_name
 from raybench.report.format import (
     aligned,
-    duration_words,
     factor,
     figures,
     gigabytes_per_s,
@@ -30,6 +29,7 @@ from raybench.report.format import (
     percent,
     plain_lasting,
     sentence,
+    time_unit,
     times,
 )
 from raybench.report.plot import COLORS, GREY, STYLES, legend_below, make_figure, write_title
@@ -147,15 +147,16 @@ def prediction_table(outlook: Outlook, *, costs: bool = False) -> Table:
         law = outlook.laws.get(row.batch_size) if row.step_time_s and outlook.scaling == "strong" else None
         return dict(law.speedups).get(row.shape.world_size) if law else None
 
-    def naive_s(row: Expected) -> float | None:
+    def naive(row: Expected) -> Estimate | None:
         """What is refused is not answered by a simpler law either."""
-        return row.naive_step_time_s if row.step_time_s else None
+        step_s = row.naive_step_time_s if row.step_time_s else None
+        return Estimate(step_s, step_s, step_s, 0) if step_s else None
 
     columns: list[Column[Expected]] = [
         numbers("devices/ nodes", lambda row: row.shape, place_words),
         numbers(batch_word(outlook.scaling), lambda row: row.batch_size, "{:,}".format),
-        numbers("step time", lambda row: row.step_time_s, plain_lasting, "refused"),
-        numbers("naive", naive_s, duration_words),
+        _time_column("step time", lambda row: row.step_time_s, outlook.predicted, "refused"),
+        _time_column("naive", naive, outlook.predicted),
         numbers("speed-up by Amdahl's law", by_law, factor),
         numbers("efficiency", lambda row: row.efficiency, percent),
     ]
@@ -164,12 +165,23 @@ def prediction_table(outlook: Outlook, *, costs: bool = False) -> Table:
     return make_table(title_of(outlook), caption, [*columns, *of_runs], outlook.predicted)
 
 
+def _time_column(
+    heading: str,
+    of: Callable[[Expected], Estimate | None],
+    points: Sequence[Expected],
+    otherwise: str = NONE,
+) -> Column[Expected]:
+    """Times in the unit of the longest, in s."""
+    unit, unit_s = time_unit(max((time_s.value for each in points if (time_s := of(each))), default=1e-3))
+    return numbers(f"{heading}, {unit}", of, lambda time_s: interval(time_s.scaled(1 / unit_s)), otherwise)
+
+
 def _run_columns(points: Sequence[Expected], work: Work, price: float | None) -> list[Column[Expected]]:
     """What a run takes at each of ``points``, and with a price what it costs; none where it is not known."""
     found = {each: run for each in points if (run := cost_of_run(work, each, price))}
     if not found:
         return []
-    time = numbers("run", found.get, lambda run: plain_lasting(run.time_s))
+    time = _time_column("run", lambda each: found[each].time_s if each in found else None, points)
     cost = numbers("cost of a run", found.get, lambda run: known(run.money, interval))
     return [time] if price is None else [time, cost]
 
@@ -295,7 +307,7 @@ def more_table(more: MoreDevices | None, work: Work, price: float | None) -> Tab
         numbers("batch per device", batch, "{:g}".format),
         numbers("epoch", epoch_time, plain_lasting)
         if work.epochs
-        else numbers("step", lambda each: each.step_time_s, plain_lasting),
+        else _time_column("step", lambda each: each.step_time_s, more.points),
         numbers("speed-up", lambda each: each.speedup, factor),
         numbers("efficiency", lambda each: each.efficiency, percent),
         *([numbers(f"by {law.law}'s law", by_law, times)] if law else []),

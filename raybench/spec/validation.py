@@ -197,6 +197,8 @@ def _line(place: Path, kind: str, message: str | None, value: Any, rows: Mapping
     row = rows.get(".".join(names))
     rule = message or ("at least one value" if value == [] else _rule(names, row))
     hint = did_you_mean(value, row.words, '"{}"') if row and not message else ""
+    if kind == "union_tag_invalid" and isinstance(value, Mapping):
+        hint = did_you_mean(value.get("name"), NAMED, '"{}"')
     return f"{field}: {rule} (received {received(value)}){hint}"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from time import perf_counter
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -97,9 +98,8 @@ _reduce_scatter: Callable[..., object] = _new.get("reduce_scatter_single") or _n
 _all_gather: Callable[..., object] = _new.get("all_gather_single") or _new["all_gather_into_tensor"]
 
 
-Buffers = tuple[
-    torch.Tensor, torch.Tensor
-]  # of the largest message, the others are its beginning: all, a share
+# Of the largest message, the others are its beginning: all of it, and a share.
+Buffers = tuple[torch.Tensor, torch.Tensor]
 
 
 def operation(
@@ -215,10 +215,11 @@ def _buffers(size: int, team: Team, device: Device, room_bytes: int | None) -> B
     if room_bytes is not None and needed_bytes > room_bytes:
         room = f"{needed_bytes / GIBIBYTE:.3g} GiB wanted, {room_bytes / GIBIBYTE:.3g} GiB left for this rank"
         raise MemoryError(f"{TOO_LARGE} ({room})")
-    elements, on = size // ELEMENT_BYTES, device.torch_device
+    elements = size // ELEMENT_BYTES
+    how: dict[str, Any] = {"dtype": torch.float32, "device": device.torch_device}
     try:
         # written to, not only promised: a page that is first touched while it is timed costs a fault
-        whole, share = (torch.zeros(each, device=on) for each in (elements, elements // team.size))
+        whole, share = (torch.zeros(each, **how) for each in (elements, elements // team.size))
     except torch.OutOfMemoryError as error:
         raise MemoryError(f"{TOO_LARGE} ({error})") from error
     return whole, share

@@ -94,10 +94,8 @@ def run_and_release(
             result = run(on_progress if team.leads else lambda progress: None, held, files)
             result = result if team.leads else Outcome(result.state)
         except CODE_FAILS as error:
-            give_back, has_failed = (
-                device.release_memory,
-                True,
-            )  # what did not fit is not in the next one's way
+            # what did not fit is not in the next one's way
+            give_back, has_failed = device.release_memory, True
             result = failure_result(error, team)
             drop_frames(error)
     # what cannot be given back as the context is lost is in the outcome of what failed

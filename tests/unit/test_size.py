@@ -11,17 +11,17 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (242, 4),
-    "analysis": (6181, 48),
-    "commands": (2357, 18),
-    "driver": (787, 6),
-    "launch": (1639, 15),
-    "machine": (876, 7),
+    "analysis": (6183, 48),
+    "commands": (2373, 18),
+    "driver": (788, 6),
+    "launch": (1641, 15),
+    "machine": (886, 7),
     "plan": (988, 9),
-    "records": (1338, 11),
-    "report": (3562, 24),
-    "spec": (1462, 12),
-    "worker": (5108, 38),
-    "workloads": (1811, 20),
+    "records": (1343, 11),
+    "report": (3586, 24),
+    "spec": (1466, 12),
+    "worker": (5117, 38),
+    "workloads": (1825, 20),
 }
 ALONE = 11  # modules below 120 lines with one importer
 ROOM = 0.02  # a limit that is further above the code than this is lowered

@@ -34,7 +34,7 @@ def interference(case: Case) -> Finding | None:
 def communication_bound(case: Case) -> Finding | None:
     """Exposed communication, with what limits it."""
     exposed, waterfall, steps = case.parts.exposed_communication, case.waterfall, case.steps
-    if exposed is None or waterfall is None:
+    if exposed is None or waterfall is None or not case.is_notable(exposed):
         return None
     replay_s = waterfall.replay_s
     part_s = exposed if replay_s is None or case.finding(interference) is None else replay_s

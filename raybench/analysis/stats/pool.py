@@ -199,6 +199,8 @@ class Pool:
         """Joint draws of several contrasts, shape ``(draws, asked)``; the same each time."""
         units = list(dict.fromkeys(unit for weights in asked for unit in weights))
         weights: Array = np.array([[each.get(unit, 0.0) for each in asked] for unit in units])
+        if not units:  # each of them is of one unit and itself
+            return np.zeros((NUM_DRAWS, len(asked)))
         matrix, unvisited = self._matrix([{unit: 1.0} for unit in units])
         random = np.random.default_rng(SEED)
         counts = random.multinomial(NUM_DRAWS, self._probabilities)

@@ -198,6 +198,14 @@ def _over_one(metric: str, pair: Comparison) -> tuple[str, str]:
     """Of several devices over one: the speed-up, and by how much a metric changes."""
     if metric == "test accuracy":
         return NONE, _points(pair)
+    one, many = pair.base, pair.group
+    accuracies = {
+        "training accuracy": (one.epochs[-1].train_accuracy, many.epochs[-1].train_accuracy),
+        "best test accuracy": (one.best_accuracy, many.best_accuracy),
+    }
+    before, after = accuracies.get(metric, (None, None))
+    if before is not None and after is not None:
+        return NONE, f"{100 * (after.value - before.value):+.2f} points"
     speedup = pair.total_speedup if metric == "total time" else pair.epoch_speedup
     if speedup is None or metric not in ("time per epoch", "total time", "samples/s"):
         return NONE, NONE

@@ -60,6 +60,7 @@ OWN_DIRECTORY = (
 )
 _NO_FILE = re.compile(r"no such file|not found|download", re.IGNORECASE)  # torchvision's words among them
 TAKES_OVER = 3  # steps of another optimizer without one of the clock's: those of a GAN take turns
+MOST = 0.6  # of the steps, which draw from a loader that trains
 ASKED = "_raybench_asked"  # of a loader's iterator: samples of the batches that it will give
 BUILT_IN = {  # hooks of DDP's in C++
     BuiltinCommHookType.ALLREDUCE: allreduce_hook,
@@ -100,7 +101,7 @@ class About:
     finds_unused: bool  # parameters, by an all-reduce of DDP's own in every step
     samples_per_step: float  # that its DataLoaders gave, in the mean; 0: none of torch's
     full_step: int  # samples of the usual step, which an epoch's last one may fall short of
-    passes: int  # backward ones of a step
+    passes: int  # backward ones of a step, of different batches
     epoch_samples: int | None
     num_parameters: int
     overridden: Mapping[str, str]  # arguments of DDP that the study's knobs have replaced, as they were
@@ -147,8 +148,9 @@ class _Switch:
             self._syncs_buffers = getattr(ddp, SYNC_BUFFERS)
             self.state = ddp.process_group
             # what DDP does without a hook; NCCL divides on the way, as DDP does when it fills its buckets
-            # (the backend has no name where each kind of device has its own)
-            divides = next(ddp.parameters()).is_cuda and dist.get_backend(self.state) != "gloo"
+            # (a group may have a backend for each kind of device, and no name of its own)
+            on = next(ddp.parameters()).device
+            divides = self.state._get_backend(on).name() == "nccl"
             self.hook = compression_hook(compression) or (_averaging if divides else allreduce_hook)
 
     @property
@@ -213,6 +215,7 @@ class Stopwatch:
         self._drawn = Drawn()  # since the last step
         self._steps: list[Drawn] = []
         self._passes, self._is_passing = 0, False  # backward, since the last step
+        self._forwards = 0  # of DDP, with gradients
         self._step_passes: list[int] = []
         self._prefetched = 0  # batches, by the loader processes
         self._skips_steps = False
@@ -263,8 +266,9 @@ class Stopwatch:
         if self._is_over:
             raise Enough
         self._steps.append(self._drawn)
-        self._step_passes.append(self._passes)
-        self._drawn, self._passes, self._phase = Drawn(), 0, "other"
+        # a batch may have several losses, each with a pass; a model may be outside of DDP, or compiled
+        self._step_passes.append(min(self._forwards or self._passes, self._passes))
+        self._drawn, self._passes, self._forwards, self._phase = Drawn(), 0, 0, "other"
         if self._block is None or self._block.end_step(self._mark()):
             began = perf_counter()
             try:
@@ -350,7 +354,7 @@ class Stopwatch:
                     self._is_passing = False
                     self._passes += 1
 
-        torch.autograd.backward = counted
+        torch.autograd.backward = torch.compiler.disable(counted)  # type: ignore[no-untyped-call]
 
     def _watch_ddp(self) -> None:
         torchs: Any = DistributedDataParallel
@@ -392,6 +396,7 @@ class Stopwatch:
             if torch.compiler.is_compiling():  # a compiled pass is one piece
                 return forward(ddp, *args, **kwargs)
             self._enter("forward")
+            self._forwards += torch.is_grad_enabled()
             found = forward(ddp, *args, **kwargs)
             self._enter("backward")
             return found
@@ -505,19 +510,27 @@ def _num_collectives() -> int:
 
 
 def _of_a_step(steps: Sequence[Drawn]) -> tuple[float, int, int]:
-    """Samples of the mean step, of a full one, and of the data set that gives them.
+    """Samples of the mean step, of a full one, and of the data set that gives them; 0: loaders do not tell.
 
     What the first step draws ahead of the others, as one batch to look at it, is left out.
     """
-    first = sum(samples for _, samples in steps[0].values())
-    usual = median_high(max((batches for batches, _ in step.values()), default=0) for step in steps)
-    # an evaluation draws many batches in one step; a loader that reads ahead twice as many, sometimes
-    trained = [{each: of for each, of in step.items() if of[0] <= 2 * usual} for step in steps[1:] or steps]
-    drawn = [sum(samples for _, samples in step.values()) for step in trained]
-    lengths = Counter(length for step in trained for _, length in step)
-    if not any(drawn):  # once, and used in every step; or never
+    later = steps[1:] or steps
+    drew = [step for step in later if step]
+    if not drew:  # once, and used in every step; or never
+        first = sum(samples for _, samples in steps[0].values())
         return float(first), first, max((length for _, length in steps[0]), default=0)
-    return fmean(drawn), median_high(drawn), lengths.most_common(1)[0][0]
+    if len(drew) < MOST * len(later):  # as for an evaluation alone, or for several steps at once
+        return 0.0, 0, 0
+    usual = median_high(max(batches for batches, _ in step.values()) for step in drew)
+    # an evaluation draws many batches in one step; a loader that reads ahead twice as many, sometimes
+    trained = [{each: of for each, of in step.items() if of[0] <= 2 * usual} for step in later]
+    drawn = [
+        sum(samples for _, samples in kept.values())
+        for kept, step in zip(trained, later, strict=True)
+        if kept or not step
+    ]
+    lengths = Counter(length for step in trained for _, length in step)
+    return fmean(drawn), median_high(each for each in drawn if each), lengths.most_common(1)[0][0]
 
 
 def _length(batch: Any) -> int:

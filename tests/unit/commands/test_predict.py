@@ -60,7 +60,7 @@ def in_words(text: str) -> str:
 
 def test_a_row_for_each_batch_and_world_size(tmp_path: Path) -> None:
     out = answer("predict", written(tmp_path), "--world-sizes", "32,64", "--devices-per-node", "4")
-    rows = re.findall(r"^ +(\d+)/(\d+) +([\d,]+) +\S+ m?s \[", out, re.MULTILINE)
+    rows = re.findall(r"^ +(\d+)/(\d+) +([\d,]+) +\S+ \[", out, re.MULTILINE)
     assert rows == [("32", "8", "100"), ("64", "16", "100"), ("32", "8", "1,000"), ("64", "16", "1,000")]
     assert "each further device brought at batch 100: " in in_words(out)
     assert not re.search(r"\x1b", out)
@@ -131,7 +131,7 @@ def test_costs_of_a_run(tmp_path: Path) -> None:
         )
     )
     assert "A run is 90 epochs: steps alone." in out
-    assert re.search(r"run +cost", out)
+    assert re.search(r"run, min +cost", out)
     quiet = answer("predict", written(tmp_path), "--epochs", "2", "--samples-per-epoch", "9", "--quiet")
     assert "devices/" not in quiet
 

@@ -363,7 +363,7 @@ def test_what_only_an_earlier_diagnosis_proposed_keeps_its_verdict(propose: Any)
 
 def test_the_dry_run_says_it() -> None:
     assert [line for line in plan_lines(planned(), verify=True) if line.startswith("verification")] == [
-        "verification: the changes that the first findings propose, interleaved"
+        "verification: the changes that the first findings propose, 3 at most, interleaved"
     ]
     assert not [line for line in plan_lines(planned()) if line.startswith("verification")]
 

@@ -4,12 +4,30 @@ from raybench.machine import checks
 from raybench.machine.checks import all_reduce_words
 
 
-def test_workers_that_hang_are_reported(monkeypatch):
-    def hang(command, *, timeout, **options):
-        raise checks.subprocess.TimeoutExpired(command, timeout)
+class HangingWorkers:
+    """Two workers that go on until they are ended."""
 
-    monkeypatch.setattr(checks.subprocess, "run", hang)
+    def __init__(self, monkeypatch):
+        self.ended, self.pid, self.returncode = False, 4321, None
+        monkeypatch.setattr(checks.subprocess, "Popen", lambda command, **options: self)
+        monkeypatch.setattr(checks.os, "killpg", self._end)
+
+    def communicate(self, timeout=None):
+        if not self.ended:
+            raise checks.subprocess.TimeoutExpired("", timeout)
+
+    def poll(self):
+        return -9 if self.ended else None
+
+    def _end(self, pid, number):
+        assert pid == self.pid
+        self.ended = True
+
+
+def test_workers_that_hang_are_ended(monkeypatch):
+    workers = HangingWorkers(monkeypatch)
     (found,) = checks.all_reduce()
+    assert workers.ended
     assert found.status == "missing"
     assert found.found.startswith("two workers did not finish in 70 s")
 

@@ -214,7 +214,7 @@ def test_layers_must_be_tables():
         ({"environment": {"A": {"b": 1}}}, ["environment.A: text, or a list of texts (received {b = 1})"]),
         ({"workload": {"name": "mlp", "hiden_dim": 3}}, ["workload.hiden_dim: unknown field, did you mean workload.hidden_dim?"]),
         ({"workload": {"name": "mlp", "hidden_dim": 0}}, ["workload.hidden_dim: a whole number above 0 (received 0)"]),
-        ({"workload": {"name": "visio"}}, ['workload: a table with one of name (mlp, vision, text, causal_lm), factory, trainer, lightning, script (received {name = "visio"})']),
+        ({"workload": {"name": "visio"}}, ['workload: a table with one of name (mlp, vision, text, causal_lm), factory, trainer, lightning, script (received {name = "visio"}), did you mean "vision"?']),
         ({"workload": {"name": [1]}}, ['workload: a table with one of name (mlp, vision, text, causal_lm), factory, trainer, lightning, script (received {name = [1]})']),
         ({"workload": {"name": "factory"}}, ['workload.factory: must be given']),
         ({"workload": {}}, ["workload: a table with one of name (mlp, vision, text, causal_lm), factory, trainer, lightning, script (received {})"]),

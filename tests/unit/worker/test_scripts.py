@@ -184,11 +184,14 @@ EVALUATION = batches(*[8] * 13, of=TEST)
         ([{}, {}, {}], 0, 0),
         ([batches(8), *[batches(8), batches(4) | EVALUATION, batches(8)] * 4], 20 / 3, 8),  # epochs of 20
         ([batches(8, 8), *[batches(8)] * 5], 8, 8),  # one is looked at
-        ([batches(8, 8), *[batches(8), {}, batches(8, 8)] * 4], 8, 8),  # read ahead
+        ([batches(8, 8), *[batches(8), batches(8), {}, batches(8, 8)] * 4], 8, 8),  # read ahead
         ([batches(8, 8, 8), *[batches(8, 8)] * 5], 16, 16),  # accumulated
         ([batches(4), *[batches(4), batches(4), batches(40)] * 4], 16, 4),  # of differing size
         ([batches(8), *[batches(8), batches(32, of=OTHER)] * 4], 20, 32),  # tasks in turn
         ([{}, *[batches(8)] * 4], 8, 8),  # a first step without a batch
+        ([*[batches(8, 8, 8, 8), {}, {}, {}] * 4], 0, 0),  # of several steps at once: loaders do not tell
+        ([*[batches(8, 8), {}] * 9], 0, 0),
+        ([*[batches(8)] * 10, batches(*[8] * 20), *[batches(8)] * 5], 8, 8),  # an evaluation of the same
     ],
 )  # fmt: skip
 def test_samples_of_a_step(steps: list[Drawn], mean: float, full: int) -> None:

@@ -97,10 +97,8 @@ def test_the_hubs_copy_is_used_where_there_is_no_local_one(tmp_path, hub_cache, 
 def test_missing_data_names_the_files_and_the_command(tmp_path, data_set):
     for data in (None, tmp_path):
         said = refusal(lambda data=data: check(spec(data_set=data_set), data and str(data)))
-        assert said.startswith("workload.data_set: ag_news, imdb, or a data set in a directory")
-        assert "hf download " in said
-        assert f"--local-dir {data or 'DIR'}/" in said
-        assert f"/{data_set} (received" in said
+        assert said.startswith("data: a directory with ")
+        assert f"{data or 'DIR'}/{data_set} --include" in said
         assert "huggingface.co cannot be reached" in said
 
 

@@ -242,6 +242,7 @@ def test_draws_agree_with_the_contrasts_and_are_the_same_each_time() -> None:
         inside = (np.abs(column - found.mean) <= found.half).mean()
         assert inside == pytest.approx(0.95, abs=0.02)
     assert np.array_equal(draws, pool.draws(asked))
+    assert not pool.draws([{}, {}]).any()  # of a unit over itself
 
 
 # --- spreads
