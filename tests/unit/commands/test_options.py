@@ -107,7 +107,9 @@ def test_durations(text, seconds):
     assert parse_duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "soon", "-5", "0", "0s", "10x", "m", "inf", "1e3", "١٠", "30s10m", "1h1h"])
+@pytest.mark.parametrize(
+    "text", ["", "soon", "-5", "0", "0s", "10x", "m", "inf", "1e3", "١٠", "30s10m", "1h1h"]
+)
 def test_durations_that_are_none(text):
     (line,) = problems(parse_duration, text)
     assert line == (
