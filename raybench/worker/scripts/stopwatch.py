@@ -515,7 +515,7 @@ def _of_a_step(steps: Sequence[Drawn]) -> tuple[float, int, int]:
     What the first step draws ahead of the others, as one batch to look at it, is left out.
     """
     later = steps[1:] or steps
-    drew = [step for step in later if step]
+    drew = [step for step in later if any(samples for _, samples in step.values())]
     if not drew:  # once, and used in every step; or never
         first = sum(samples for _, samples in steps[0].values())
         return float(first), first, max((length for _, length in steps[0]), default=0)
