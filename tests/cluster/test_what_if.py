@@ -13,8 +13,8 @@ from tests.cluster.conftest import nodes_of, run_on
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 
-# Waits in the place of computing, so that busy cores change little; 2 MiB take 60 ms at this rate. Of each size
-# there are other buckets: equal ones are measured once.
+# Waits in the place of computing, so that busy cores change little; 2 MiB take 60 ms at this rate. The sizes
+# make different buckets: of equal ones one is measured.
 RATE = "300mbit"
 STUDY = """
 name = "buckets"
