@@ -21,6 +21,12 @@ def price_of(study: Study) -> float | None:
 
 MAXIMIZED: frozenset[str] = frozenset({"throughput", "efficiency"})
 OF_SPEED: frozenset[str] = frozenset({"throughput", "cost_per_sample"})  # at one world size they rank alike
+UNITS: dict[Objective, str] = {
+    "throughput": "samples/s",
+    "efficiency": "",
+    "cost_per_sample": "device-seconds",  # the study's currency where it names a price
+    "peak_memory": "bytes",
+}
 
 
 @dataclass(frozen=True)

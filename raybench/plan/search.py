@@ -15,9 +15,9 @@ from optuna.study import StudyDirection
 from optuna.trial import TrialState
 
 from raybench.analysis import choice
-from raybench.analysis.objectives import MAXIMIZED
+from raybench.analysis.objectives import MAXIMIZED, UNITS
 from raybench.analysis.scaling import alongside
-from raybench.analysis.summary import summarize
+from raybench.analysis.summary import model_name, summarize
 from raybench.plan.main_effects import MainEffectsSampler, distributions
 from raybench.plan.space import Parameters, SearchSpace
 from raybench.plan.trials import Plan, Suggestion
@@ -26,6 +26,12 @@ from raybench.records.record import TrialRecord
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 MAX_REPEATS = 16  # of what is known already, before an unseen point of the grid is taken
+# Of the columns of summary.csv: those that say what a suggestion is worth, in the order of a trial's page.
+SHOWN = (
+    "efficiency", "efficiency_low", "efficiency_high", "speedup", "throughput_samples_per_s",
+    "throughput_tokens_per_s", "step_time_s", "step_time_low_s", "step_time_high_s", "status",
+    "peak_memory_bytes", "world_size", "global_batch_size", "rounds", "state", "trial_id",
+)  # fmt: skip
 
 
 class Search:
@@ -137,7 +143,7 @@ class Search:
 
 
 def journal_of(plan: Plan, directions: Sequence[StudyDirection], path: Path) -> optuna.Study:
-    """A new journal in ``path``: the study and its objectives by their names.
+    """A new journal in ``path``: the study by its name, its objectives with their units, what it is about.
 
     An existing one is replaced: it is made again from the records, which are the truth.
     """
@@ -150,11 +156,25 @@ def journal_of(plan: Plan, directions: Sequence[StudyDirection], path: Path) -> 
     )
     with warnings.catch_warnings():  # experimental since 2023
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        study.set_metric_names(list(plan.study.search.objectives))
+        study.set_metric_names([_with_unit(name) for name in plan.study.search.objectives])
+    about = {
+        "model": model_name(plan.study.workload),
+        "world_size": plan.target,
+        "scaling": plan.study.scaling.mode,
+        "device": plan.device,
+    }
+    for name, value in about.items():
+        study.set_user_attr(name, value)
     return study
 
 
 def attributes(record: TrialRecord) -> dict[str, Any]:
-    """A trial's attributes in the journal: its columns of summary.csv, and why it has none."""
-    row = {**summarize([record])[0].row(), "reason": record.reason}
-    return {name: value for name, value in row.items() if value not in (None, "")}
+    """A trial's attributes in the journal: its id and state, its speed or why it has none."""
+    row = summarize([record])[0].row()
+    shown = {name: row[name] for name in SHOWN if row[name] is not None}
+    return shown | ({"reason": record.reason} if record.reason else {})
+
+
+def _with_unit(objective: Any) -> str:
+    name, unit = objective.replace("_", " "), UNITS[objective]
+    return f"{name} ({unit})" if unit else name
