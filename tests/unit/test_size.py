@@ -11,12 +11,12 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (242, 4),
-    "analysis": (6183, 48),
+    "analysis": (6189, 48),
     "commands": (2373, 18),
     "driver": (788, 6),
     "launch": (1641, 15),
     "machine": (886, 7),
-    "plan": (988, 9),
+    "plan": (1005, 9),
     "records": (1343, 11),
     "report": (3586, 24),
     "spec": (1466, 12),
