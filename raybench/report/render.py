@@ -41,17 +41,16 @@ def markdown_cell(text: str) -> str:
 
 def to_tex(table: Table, study: str) -> str:
     """The table for LaTeX with booktabs, its caption after the study's name."""
-    import pandas as pd
-
-    rows = [[_tex_cell(cell) for cell in row] for row in table.rows]
-    text = pd.DataFrame(rows, columns=[tex_escape(column.heading) for column in table.columns]).to_latex(
-        index=False,
-        escape=False,
-        column_format="".join("r" if column.right else "l" for column in table.columns),
-        caption=f"{tex_escape(study)}. {tex_escape(table.caption)}",
-        label=f"tab:{re.sub('[^A-Za-z0-9]+', '-', study)}",
-    )
-    return "% \\usepackage{booktabs}\n" + text.replace("{table}\n", "{table}\n\\centering\n", 1)
+    heading = " & ".join(tex_escape(column.heading) for column in table.columns)
+    body = [" & ".join(map(_tex_cell, row)) + r" \\" for row in table.rows]
+    lines = [
+        r"% \usepackage{booktabs}", r"\begin{table}", r"\centering",
+        rf"\caption{{{tex_escape(study)}. {tex_escape(table.caption)}}}",
+        rf"\label{{tab:{re.sub('[^A-Za-z0-9]+', '-', study)}}}",
+        rf"\begin{{tabular}}{{{''.join('r' if column.right else 'l' for column in table.columns)}}}",
+        r"\toprule", rf"{heading} \\", r"\midrule", *body, r"\bottomrule", r"\end{tabular}", r"\end{table}",
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"
 
 
 LATIN_END = 0x180  # letters up to here are in the fonts that LaTeX begins with
