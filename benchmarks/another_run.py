@@ -41,7 +41,7 @@ def main() -> None:
 def figures(directory: Path) -> dict[tuple[str, Hashable], Estimate]:
     """Those of one study, by name and what they are of; gains as ratios."""
     with ResultsDirectory.open_readonly(directory) as store:
-        facts = resolve(store.study(), list(store.records()))
+        facts = resolve(store.study(), list(store.records()), store.environment())
     found = dict[tuple[str, Hashable], Estimate]()
     for record in facts.references:
         scaling, gain, key = facts.scaling(record), facts.gain(record), record.config.key(ignore=("data",))

@@ -21,9 +21,10 @@ from typing import Annotated
 
 import typer
 
+from raybench.analysis.resolve import resolve
 from raybench.analysis.scaling import Measured
+from raybench.analysis.simulate.as_if import more_devices
 from raybench.analysis.stats.statistics import Estimate
-from raybench.analysis.units import as_if_unit
 from raybench.records.messages import Outcome
 from raybench.records.requests import AS_IF, AsIf, StepsRequest, Variant
 from raybench.spec.knobs import Setting
@@ -41,6 +42,7 @@ KIB = (512,) * 8  # 4 MiB of gradients
 LAYER_S = 0.006
 BURST_BYTES = 32 * 1024  # a bucket of tokens that fills while nothing is sent is no property of networks
 HERE, MORE = 2, (4, 8)
+STUDY = studies.study()
 ROUNDS, STEPS, MAX_S = 6, 4, 90
 NODES_S, SET_UP_S = 25.0, 5.0  # to make nodes and start ranks; of a trial
 
@@ -62,15 +64,9 @@ class Case:
         return self.as_if_s.value / self.real_s.value - 1
 
     @property
-    def interval(self) -> tuple[float, float]:
-        """Of the as-if step in another run, in s."""
-        return self.as_if_s.again or (self.as_if_s.low, self.as_if_s.high)
-
-    @property
     def holds(self) -> bool:
-        """Whether the interval holds the real step."""
-        low, high = self.interval
-        return low <= self.real_s.value <= high
+        """Whether the interval that a report shows holds the real step."""
+        return self.as_if_s.low <= self.real_s.value <= self.as_if_s.high
 
 
 def _request(
@@ -135,22 +131,22 @@ def cases(rate: str, chosen: Chosen) -> Iterator[Case]:
     here = _outcomes(rate, HERE, chosen)
     for size in MORE:
         for key, (request, outcome) in _outcomes(rate, size, chosen).items():
-            record, seen = to_record(request, outcome), to_record(*here[key])
-            fit = Measured([seen])
-            unit = as_if_unit(seen.config, fit.buckets, AsIf(world_size=size))
-            real = Measured([record])
-            yield Case(rate, *key, size, fit.pool.time(unit), real.pool.time(real.unit(record)))
+            record, more = to_record(request, outcome), more_devices(resolve(STUDY, [to_record(*here[key])]))
+            assert more is not None
+            (point,) = (each for each in more.points if each.shape.world_size == size)
+            assert point.step_time_s is not None
+            yield Case(rate, *key, size, point.step_time_s, Measured([record]).scaling(record).step_time_s)
 
 
 HEAD = (
-    "| rate | bucket, MiB | ranks | nodes | as if, ms | in another run | real, ms | error |\n"
+    "| rate | bucket, MiB | ranks | nodes | as if, ms | interval | real, ms | error |\n"
     "| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: |"
 )
 
 
 def _row(each: Case) -> str:
     cells = (each.rate, f"{each.cap_mb:g}", each.late, str(each.size))
-    low, high = each.interval
+    low, high = each.as_if_s.low, each.as_if_s.high
     times = (f"{1e3 * each.as_if_s.value:.1f}", f"{1e3 * low:.0f} to {1e3 * high:.0f}")
     held = "" if each.holds else " (outside)"
     return f"| {' | '.join((*cells, *times))} | {1e3 * each.real_s.value:.1f} | {each.error:+.1%}{held} |"

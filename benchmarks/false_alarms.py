@@ -23,6 +23,7 @@ from scipy.stats import chi2
 
 from raybench.analysis import analyse
 from raybench.analysis.comparison import Side, same_trials
+from raybench.analysis.findings.case import Around
 from raybench.analysis.stats.statistics import Estimate, t_quantile
 from raybench.analysis.stats.verdict import Verdict, slower_by
 from raybench.records.store import ResultsDirectory
@@ -87,7 +88,8 @@ def _sides(directory: Path, starts: int) -> Iterator[Side]:
                 if record.request.kind == "steps" and record.request.start == start
             ]
             name = f"{directory.name}, start {start + 1}"
-            yield Side(name, analyse(store.study(), records), store.environment())
+            environment = store.environment()
+            yield Side(name, analyse(store.study(), records, Around(environment)), environment)
 
 
 def _print_spread(sides: Sequence[Side], world_size: int) -> None:

@@ -34,9 +34,8 @@ RUNS = 10  # that savings are given for
 class Work:
     """An amount of training, in samples."""
 
-    name: str
     samples: float
-    epochs: float = 0.0
+    epochs: float = 0.0  # 0: the length of a run is not known
 
 
 @dataclass(frozen=True)
@@ -76,9 +75,8 @@ def steps_time(record: TrialRecord, samples: float, step_s: Estimate | None = No
 def run_of(epoch_samples: float | None = None, epochs: float | None = None) -> Work:
     """A whole training, in which savings are counted; a million samples where its length is not known."""
     if not epoch_samples or not epochs:
-        return Work("a million samples", MILLION)
-    number = "1 epoch" if epochs == 1 else f"{epochs:g} epochs"
-    return Work(f"a run of {number}", epoch_samples * epochs, epochs)
+        return Work(MILLION)
+    return Work(epoch_samples * epochs, epochs)
 
 
 def costs(results: Facts, run: Work, training: TrainingResults | None) -> tuple[CostPoint, ...]:

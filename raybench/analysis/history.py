@@ -1,7 +1,8 @@
 """What studies on one machine have shown of how much trials and starts differ: what the next one begins with.
 
 Each report leaves ``spreads.json``. Trials and units are the geometric mean over studies. Starts are what
-runs of one study differ by: their variance, drawn to the typical one with six degrees of freedom.
+each run of a study differs by from the one before it, drawn to the typical spread with six degrees of
+freedom.
 """
 
 from __future__ import annotations
@@ -10,16 +11,18 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
-from statistics import geometric_mean, variance
+from itertools import pairwise
+from statistics import geometric_mean, median
 from typing import Any
 
 from raybench.analysis.resolve import Facts
-from raybench.analysis.stats.pool import POOLED_DEGREES, TYPICAL, Spreads
+from raybench.analysis.stats.pool import POOLED_DEGREES, TYPICAL
 from raybench.machine.environment import Environment, KnownSpreads
 from raybench.machine.host import DeviceKind
 
 SHOWN = "spreads.json"  # in a report
 LEAST_TRIALS = 6  # fewer show nothing of what trials differ by
+MEDIAN_OF_SQUARES = 0.455  # of a normal deviate, over their mean
 
 
 def machine_of(environment: Environment, device: DeviceKind) -> dict[str, Any]:
@@ -42,17 +45,18 @@ def shown(facts: Facts, machine: Mapping[str, Any]) -> dict[str, Any]:
     }
     if facts.default is not None:
         scaling = facts.scaling(facts.default)
-        efficiency = scaling.efficiency.value if scaling.efficiency else None
+        is_measured = scaling.efficiency is not None and not scaling.is_baseline  # whose own is 1
         found |= {
             "default": facts.default.trial_id,
+            "starts": scaling.step_time_s.starts,
             "step_time_s": scaling.step_time_s.value,
-            "efficiency": efficiency,
+            "efficiency": scaling.efficiency.value if scaling.efficiency and is_measured else None,
         }
     return found
 
 
 def known_spreads(machine: Mapping[str, Any], every: Iterable[Mapping[str, Any]]) -> KnownSpreads | None:
-    """What ``every`` study on the same machine says; None where none was large enough."""
+    """What ``every`` study on the same machine says, the oldest first; None where none was large enough."""
     there = [
         each for each in every if each.get("machine") == machine and each.get("trials", 0) >= LEAST_TRIALS
     ]
@@ -61,7 +65,7 @@ def known_spreads(machine: Mapping[str, Any], every: Iterable[Mapping[str, Any]]
     typical = TYPICAL[machine["device"]]
     runs = defaultdict[str, list[Mapping[str, Any]]](list)
     for each in there:
-        if each.get("default") and each.get("efficiency"):
+        if each.get("default"):
             runs[each["default"]].append(each)
     return KnownSpreads(
         trial=geometric_mean(each["spreads"]["trial"] for each in there),
@@ -74,14 +78,17 @@ def known_spreads(machine: Mapping[str, Any], every: Iterable[Mapping[str, Any]]
 
 
 def _between(groups: Iterable[Sequence[Mapping[str, Any]]], name: str, typical: float) -> float:
-    """The standard deviation of a logarithm between runs of one study, over all that ran more than once."""
-    several = [[math.log(each[name]) for each in group] for group in groups if len(group) > 1]
-    degrees = sum(len(each) - 1 for each in several)
-    squares = sum(variance(each) * (len(each) - 1) for each in several)
-    return math.sqrt((POOLED_DEGREES * typical**2 + squares) / (POOLED_DEGREES + degrees))
+    """The standard deviation of a logarithm between starts, over all studies that ran more than once.
 
-
-def spreads_of(environment: Environment) -> Spreads | None:
-    """Those that the study in ``environment`` began with; None: typical ones."""
-    known = environment.spreads
-    return Spreads(known.trial, known.unit, known.start, known.start_unit) if known else None
+    By the median of what successive runs differ by: what changed between two of them, as the user's own code
+    or a library, is no spread, and counts once.
+    """
+    squares = list[float]()
+    for group in groups:
+        known = [each for each in group if each.get(name)]
+        for one, other in pairwise(known):
+            starts = 1 / one.get("starts", 1) + 1 / other.get("starts", 1)
+            squares.append(math.log(one[name] / other[name]) ** 2 / starts)
+    shown = median(squares) / MEDIAN_OF_SQUARES if squares else 0.0
+    degrees = POOLED_DEGREES + len(squares)
+    return math.sqrt((POOLED_DEGREES * typical**2 + len(squares) * shown) / degrees)

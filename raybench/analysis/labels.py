@@ -169,6 +169,11 @@ def devices_of(config: Place) -> str:
     return devices_words(config.world_size, config.device)
 
 
+def place_words(place: Place) -> str:
+    """Where a trial of a sweep runs: "2 devices, spread"."""
+    return f"{devices_of(place)}, {placement_words(place.placement)}"
+
+
 def device_word(device: str) -> str:
     """What one of them is called in a report."""
     return "GPU" if device == "cuda" else "device"

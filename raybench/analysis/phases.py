@@ -64,9 +64,10 @@ def phase_table(
 
     ``scaled`` and ``found``: how its setting scales, and its waterfall.
 
-    Strong scaling: the phases of one device at the global batch are in a trial of its own, among ``others``.
-    None where phases, the level without transfers or the step of one device are missing. Levels are those of
-    all visits, shares the record's.
+    The phases of one device are in a trial of its own, among ``others``, in strong scaling (at the global
+    batch) and of a script. None where phases, the level without transfers or the step of one device are
+    missing, or a script shows its forward passes on one side alone. Levels are those of all visits, shares
+    the record's.
     """
     measurement, size = record.steps, record.config.world_size
     if measurement is None or size == 1:
@@ -81,6 +82,8 @@ def phase_table(
     one = {name: _times(share, ideal) for name, share in _shares(one_blocks).items()}
     step_s = found.step_time_s
     many = phase_times(record, step_s, found)
+    if ("forward" in one) != ("forward" in many):  # a script without DDP on one device has it in "other"
+        return None
     gain = _gain(scaled.speedup, step_s)
 
     def row(name: str, one_s: Estimate | None, many_s: Estimate | None) -> PhaseRow:
@@ -134,12 +137,15 @@ def _without_transfers(measurement: StepsResult, found: Waterfall | None) -> Est
 def _blocks_alone(
     record: TrialRecord, scaled: Scaling, others: Sequence[TrialRecord]
 ) -> tuple[PhaseBlock, ...]:
-    """Blocks of phases of one device: at the batch of one device in weak scaling, at the global in strong."""
+    """Blocks of phases of one device: at the batch of one device in weak scaling, at the global in strong.
+
+    A script has those of one device in a trial of its own, in weak scaling too.
+    """
     measurement, baseline = record.steps, scaled.baseline
     if measurement is None or baseline is None or baseline.world_size != 1:
         return ()
-    if record.config.scaling == "weak":
-        return _blocks(measurement, "plain")
+    if record.config.scaling == "weak" and (own := _blocks(measurement, "plain")):
+        return own
     alone = (
         other.steps
         for other in others

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from raybench.analysis.choice import default_setting
 from raybench.analysis.cost import steps_time
-from raybench.analysis.phases import phase_times
+from raybench.analysis.phases import SYNCHRONIZATION, phase_times
 from raybench.analysis.reference import scaling_first
 from raybench.analysis.resolve import Facts
 from raybench.analysis.stats.statistics import Estimate
@@ -130,9 +130,7 @@ OF_STEPS: dict[str, Callable[[Facts, TrialRecord], Estimate | None]] = {
     "overhead_fraction": _of_waterfall("t_comm_fraction"),  # all that more devices add to a step
     "communication_time": _of_waterfall("replay_s"),
     "compute_to_communication": _of_waterfall("compute_to_communication"),
-    "compute_time": lambda results, record: (
-        found.parts.ideal if (found := results.waterfalls[record.trial_id]) else None
-    ),
+    "compute_time": _of_waterfall("compute_s"),
     "memory": _largest("peak_memory_bytes"),
     "utilization": _largest("device_utilization"),
 }
@@ -246,6 +244,8 @@ def _by_steps(
     """The figure's quantity in a trial of steps."""
     scaling, quantity = results.scaling(record), figure.quantity
     if quantity == "phase_share":  # of the step
+        if figure.of == SYNCHRONIZATION:
+            return OF_STEPS["communication_fraction"](results, record)
         phases = phase_times(record, scaling.step_time_s, results.waterfalls[record.trial_id])
         time_s = next((time_s for name, time_s in phases.items() if name == figure.of), None)
         return time_s and time_s.scaled(1 / scaling.step_time_s.value)

@@ -49,7 +49,6 @@ class Recommendation:
     simpler_than: TrialRecord | None  # the fastest, which is not shown to be faster; None: it is the fastest
     nodes: int
     threads: int | None  # of torch in each worker on CPUs; None: GPUs, where they are left alone
-    default_global_batch_size: int | None  # of the default, where the recommended one differs
 
 
 def recommendation(base: Facts, verified: Sequence[Verification] = ()) -> Recommendation | None:
@@ -62,10 +61,9 @@ def recommendation(base: Facts, verified: Sequence[Verification] = ()) -> Recomm
     if found is None or found[0].config.oversubscribed:
         return None
     record, basis, gain = _verified(base, found, verified) or found
-    config, default = record.config, base.default
+    config = record.config
     fastest = base.best.record if base.best else None
     is_simpler = basis is Basis.BETTER and fastest is not None and fastest is not record
-    default_batch = default.config.global_batch_size if default else None
     return Recommendation(
         config=config,
         basis=basis,
@@ -75,7 +73,6 @@ def recommendation(base: Facts, verified: Sequence[Verification] = ()) -> Recomm
         simpler_than=fastest if is_simpler else None,
         nodes=record.nodes or 1,
         threads=((config.setting.num_threads or config.cpus_per_worker) if config.device == "cpu" else None),
-        default_global_batch_size=None if default_batch == config.global_batch_size else default_batch,
     )
 
 
@@ -90,10 +87,11 @@ def _chosen(base: Facts) -> Found | None:
         return best.record, Basis.CHOSEN, gain
     if default is None or gain is None:
         return best.record, Basis.ALONE, None
-    if gain.verdict is Verdict.BETTER:
-        known = ((each, base.gain(each)) for each in base.rivals)
-        better = [each for each, its in known if its is not None and its.verdict is Verdict.BETTER]
-        record = _simplest(base, best.record, better, default)
+    gains = [(each, its) for each in base.rivals if (its := base.gain(each)) is not None]
+    better = [(each, its.gain.value) for each, its in gains if its.verdict is Verdict.BETTER]
+    if better:  # the best need not be among them: less may be known of it
+        fastest, _ = max(better, key=lambda one: one[1])
+        record = _simplest(base, fastest, [each for each, _ in better], default)
         return record, Basis.BETTER, base.gain(record)
     return default, Basis.AS_GOOD if gain.verdict is Verdict.AS_GOOD else Basis.UNKNOWN, gain
 

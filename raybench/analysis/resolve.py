@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from raybench.analysis.stats.pool import Pool, Spreads
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.stats.verdict import Gain, gain_of
 from raybench.analysis.waterfall import Waterfall
+from raybench.machine.environment import Environment
 from raybench.records.record import TrialRecord
 from raybench.records.requests import COMPARED_ROLES, Configuration
 from raybench.spec.plural import plural
@@ -206,17 +207,21 @@ class Facts:
         others = [each for each in self.rivals if each is not default]
         ratios = self.fit.rate_ratios([(each, default) for each in others])
         least = self.study.search.minimum_gain
-        return {each.trial_id: gain_of(ratio, least) for each, ratio in zip(others, ratios, strict=True)}
+        found = {each.trial_id: gain_of(ratio, least) for each, ratio in zip(others, ratios, strict=True)}
+        for each in others:
+            if each.config.environment != default.config.environment:  # starts would tell, no visits in them
+                found[each.trial_id] = replace(found[each.trial_id], to_tell=None)
+        return found
 
     def gain(self, record: TrialRecord) -> Gain | None:
         """The gain of a record's setting over the default; None where one of them was not measured there."""
         return self.gains.get(self.reference(record).trial_id)
 
 
-def resolve(study: Study, records: Sequence[TrialRecord], known: Spreads | None = None) -> Facts:
+def resolve(study: Study, records: Sequence[TrialRecord], environment: Environment | None = None) -> Facts:
     """The records with their estimates, whatever their states and however many there are.
 
-    ``known``: what is known of the spreads of this machine; typical ones by default.
+    ``environment``: the machine, whose spreads are typical ones where it has shown none.
     """
     everything = tuple({record.trial_id: record for record in records}.values())
     study, everything = _as_counted(study, everything)
@@ -225,6 +230,8 @@ def resolve(study: Study, records: Sequence[TrialRecord], known: Spreads | None 
     asked = [record for record in everything if record.request.kind == "steps"]
     target = choice.target_world_size(study, (record.config.world_size for record in asked))
     buckets = known_buckets(study, measured)
+    spreads = environment.spreads if environment else None
+    known = Spreads(spreads.trial, spreads.unit, spreads.start, spreads.start_unit) if spreads else None
     fit = Measured(measured, buckets, known)
     references = [
         record

@@ -18,8 +18,7 @@ from raybench.analysis.resolve import Facts, resolve
 from raybench.analysis.settings import ShownSetting, shown_settings
 from raybench.analysis.simulate.as_if import MoreDevices, more_devices
 from raybench.analysis.simulate.outlook import Outlook
-from raybench.analysis.simulate.sources import outlook_of_study
-from raybench.analysis.stats.pool import Spreads
+from raybench.analysis.simulate.sources import devices_of_node, outlook_of_study
 from raybench.analysis.summary import Summary, summarize, summarize_trials
 from raybench.analysis.training import TrainingResults, analyse_training
 from raybench.records.record import TrialRecord
@@ -59,17 +58,15 @@ def with_left_out(results: StudyResults, left_out: Sequence[str], goes_on: str) 
 def analyse(
     study: Study,
     records: Sequence[TrialRecord],
-    devices_per_node: int = 1,
     around: Around | None = None,
-    known: Spreads | None = None,
 ) -> StudyResults:
     """All that follows from ``records``, whatever their states and however many there are.
 
-    ``devices_per_node``: of the machine, for what is predicted; at least as many as were measured on one.
-    ``around``: the machine, where it is known; ``known``: as ``resolve``.
+    ``around``: the machine, where it is known.
     """
-    base = resolve(study, records, known)
     around = around or Around()
+    machine = around.environment
+    base = resolve(study, records, machine)
     epochs = base.study.training.epochs if base.study.training else None
     run = run_of(base.epoch_samples, epochs)
     training = analyse_training(base)
@@ -79,7 +76,7 @@ def analyse(
     phases = None
     if base.headline and base.headline_scaling:
         phases = phase_table(base.headline, base.headline_scaling, base.waterfall, base.records)
-    fitted = outlook_of_study(base, run, devices_per_node)
+    fitted = outlook_of_study(base, run, devices_of_node(machine, study) if machine else 1)
     return StudyResults(
         **{each.name: getattr(base, each.name) for each in fields(Facts)},
         summaries=tuple(summarize(base.everything, base.fit)),
@@ -96,6 +93,6 @@ def analyse(
         costs=costs(base, run, training),
         device_advice=device_advice(base, use),
         outlook=fitted,
-        more_devices=more_devices(base, fitted=fitted),
+        more_devices=more_devices(base, study.network, study.scaling.as_if or None, fitted),
         training=training,
     )

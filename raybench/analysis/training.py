@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -177,6 +178,18 @@ class TrainedGroup:
         return max(known, key=lambda each: each.value, default=None)
 
     @property
+    def peak_memory_bytes(self) -> int | None:
+        """Of the rank that took most, as torch counts it, else as the device does; None: not known."""
+        of_runs = [run.result.peak_memory_bytes or run.result.device_memory_bytes or () for run in self.runs]
+        return max(itertools.chain(*of_runs), default=None)
+
+    @property
+    def utilization(self) -> Estimate | None:
+        """Busy share of a device while training, mean over the ranks, 0 to 1; None: not known."""
+        of_runs = [[each for each in run.result.device_utilization if each is not None] for run in self.runs]
+        return over_seeds((fmean(each) for each in of_runs if each), SHARE)
+
+    @property
     def num_epochs(self) -> int:
         """Epochs of each run."""
         return len(self.epochs)
@@ -265,11 +278,6 @@ class TrainingResults:
     def spec(self) -> TrainingSpec:
         """What was asked: the same of every run."""
         return self.groups[0].runs[0].spec
-
-    @property
-    def reference_batch(self) -> int:
-        """Samples of an optimizer step to which the study's learning rate belongs."""
-        return self.groups[0].runs[0].result.reference_batch
 
     def comparison(self, group: TrainedGroup) -> Comparison | None:
         """``group`` against one device; None of one device itself, or without it."""

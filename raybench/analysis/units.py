@@ -83,6 +83,8 @@ def _logs(record: TrialRecord, buckets: KnownBuckets, devices: Devices) -> dict[
         if values is None:
             return
         found[unit] = np.log(values)
+        if size == 1 and not isinstance(config.placement, str):
+            return  # of a named device: what it is slower by is asked
         for place, each in enumerate(steps.rounds if variant in ("plain", "base") else ()):
             block = each.block(variant)
             if block is not None and len(block.ranks) == 1:

@@ -50,6 +50,7 @@ class Waterfall:
     step_time_s: Estimate
     parts: Parts
     missing: Mapping[Variant, str] = field(default_factory=dict)  # levels, and why they were not measured
+    compute_s: Estimate | None = None  # of all devices at once, with nothing sent
     replay_s: Estimate | None = None  # what is sent alone, with no compute beside it
     hidden_communication_s: Estimate | None = None  # replay - exposed; negative: interference adds
     bus_bandwidth_bytes_per_s: Estimate | None = None
@@ -57,7 +58,7 @@ class Waterfall:
     t_comm_fraction: Estimate | None = None  # of T(n)
     communication_fraction: Estimate | None = None  # exposed communication over T(n)
     serial_fraction: Estimate | None = None  # Amdahl's f
-    compute_to_communication: Estimate | None = None  # all devices' compute over the replay
+    compute_to_communication: Estimate | None = None  # compute over the replay
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,7 @@ def waterfall(pool: Pool, record: TrialRecord, buckets: KnownBuckets, over: floa
         step_time_s=step_s,
         parts=Parts(**parts),
         missing=_missing(pool, record, buckets),
+        compute_s=seconds({_Level("compute", concurrent): 1}) if pool.has(concurrent) else None,
         replay_s=seconds({alone: 1}) if has_replay else None,
         hidden_communication_s=seconds({alone: 1, whole: -1, below: 1}) if has_replay and exposed else None,
         bus_bandwidth_bytes_per_s=_bus_bandwidth(record, pool.time(replay)) if has_replay else None,

@@ -28,6 +28,7 @@ from raybench.analysis.comparison import (
     shown_by_pairs,
     work_of,
 )
+from raybench.analysis.findings.case import Around
 from raybench.analysis.labels import devices_words
 from raybench.analysis.resolve import resolve
 from raybench.analysis.stats.statistics import Estimate, unpaired_ratio
@@ -154,8 +155,9 @@ def _side(directory: Path, name: str, console: Console) -> Side:
     with ResultsDirectory.open_readonly(directory) as store:
         for warning in store.warnings:
             say(console, f"note: {warning}")
-        results = analyse(store.study(), list(store.latest().values()))
-        return Side(name, results, store.environment())
+        environment = store.environment()
+        results = analyse(store.study(), list(store.latest().values()), Around(environment))
+        return Side(name, results, environment)
 
 
 # --- starts that take turns
@@ -303,7 +305,7 @@ def _start(side: Source, arguments: Sequence[str], output: Path, turn: int) -> S
         last = log.read_text(errors="replace").splitlines()[-LAST_LINES:]
         raise StartFailedError(told, f"{where}: exit code {code}, its last lines ({shown_path(log)}):", *last)
     with ResultsDirectory.open_readonly(results) as store:
-        facts = resolve(store.study(), list(store.latest().values()))
+        facts = resolve(store.study(), list(store.latest().values()), store.environment())
     if facts.headline is None or facts.headline_scaling is None:
         raise StartFailedError(
             NOTHING_COMPLETED, f"{where}: the default was not measured, {shown_path(results)} has why"

@@ -26,7 +26,7 @@ from raybench.launch import signals as interrupt
 from raybench.launch.cluster import Cluster
 from raybench.launch.runner import TrialRunner
 from raybench.machine.environment import Environment
-from raybench.machine.host import Resources, WorkerNeeds
+from raybench.machine.host import BACKENDS, Resources, WorkerNeeds
 from raybench.plan.trials import Plan
 from raybench.records.store import Asked, ResultsDirectory
 from raybench.spec.load import load_study
@@ -228,7 +228,7 @@ def workers(
     ``suffix``: of the line that says what starts; ``lives_on``: as ``ending``.
     """
     needs = needs_of(asked.resources)
-    device, backend = ("GPU", "NCCL") if needs.device == "cuda" else ("CPU", "gloo")
+    device, backend = "GPU" if needs.device == "cuda" else "CPU", BACKENDS[needs.device]
     if kind == "tune":
         what = f"Ray Tune; every trial gets {device} workers of its own"
     else:

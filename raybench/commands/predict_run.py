@@ -25,6 +25,7 @@ from raybench.commands.options import parse_values
 from raybench.commands.predict import PredictOptions
 from raybench.commands.process import DONE
 from raybench.errors import RequestError
+from raybench.machine.host import BACKENDS
 from raybench.records.csv_files import rows_csv
 from raybench.records.other_tools import read_measured, read_nccl_tests
 from raybench.records.store import ResultsDirectory, foreign
@@ -49,7 +50,6 @@ from raybench.spec.user_input import received
 from raybench.spec.validation import fields, from_validation
 
 Device = tuple[str | None, str | None]  # cpu or cuda, and its name, where they are known
-BACKENDS = {"cpu": "gloo", "cuda": "NCCL"}
 
 
 def swept_links(directory: Path, trials: Iterable[Device]) -> tuple[Link, ...]:
@@ -145,7 +145,7 @@ def _on_network(
         for table in (more_table(more, run, price), required_table(more)):
             print_table(table, console)
     _say_more(more, console)
-    return more_rows(None, more)
+    return more_rows(None, more, run, price)
 
 
 def _say_more(more: MoreDevices | None, console: Console) -> None:
@@ -190,8 +190,9 @@ def read_source(paths: Sequence[Path], scaling: ScalingMode | None) -> Source:
         devices = [(None, dict(row.context)["device_name"]) for row in table.rows]
         return Source(groups_of_table(table, scaling), devices)
     with ResultsDirectory.open_readonly(path) as store:
-        results = resolve(store.study(), list(store.latest().values()))
-        per_node = devices_of_node(store.environment(), results.study)
+        environment = store.environment()
+        results = resolve(store.study(), list(store.latest().values()), environment)
+        per_node = devices_of_node(environment, results.study)
     group = group_of_study(results)
     if group is None:
         trials = f"{plural(len(results.records), 'trial')}, {len(results.complete)} complete"
@@ -204,6 +205,10 @@ def read_source(paths: Sequence[Path], scaling: ScalingMode | None) -> Source:
 
 def _check(options: PredictOptions) -> None:
     """What can be refused before anything is read."""
+    for name in ("scaling", "communication", "nodes", "devices_per_node"):
+        if options.network is not None and getattr(options, name) is not None:
+            option = name.replace("_", "-")
+            raise RequestError(f"--{option}: excludes --network, on which the headline is simulated")
     if options.nodes is not None and options.devices_per_node is not None:
         raise RequestError("--nodes: not together with --devices-per-node, which says it too")
     if options.nodes is not None and options.world_sizes is None:
@@ -279,7 +284,7 @@ def run_what_if(options: PredictOptions, console: Console) -> int:
     if len(options.sources) > 1 or not directory.is_dir():
         raise RequestError(f"{OPTION}: a results directory of a study (received {directory})")
     with ResultsDirectory.open_readonly(directory) as store:
-        results = resolve(store.study(), list(store.latest().values()))
+        results = resolve(store.study(), list(store.latest().values()), store.environment())
     record, links = trial_to_ask(results), tuple[Link, ...]()
     if record is None:
         raise RequestError(

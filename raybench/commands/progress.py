@@ -12,14 +12,13 @@ from rich.live import Live
 from rich.text import Text
 
 from raybench.analysis.collectives import Message, messages
-from raybench.analysis.labels import label, short_trial_words, trial_words
+from raybench.analysis.labels import label, place_words, short_trial_words, trial_words
 from raybench.analysis.largest_batch import Probe, probe_of
 from raybench.analysis.scaling import Measured, Scaling
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.training import TrainedRun
 from raybench.commands.console import is_read, say
 from raybench.commands.notes import stage_words
-from raybench.driver.sweep import place_words
 from raybench.errors import Interrupted
 from raybench.launch import metrics
 from raybench.launch import signals as interrupt
@@ -29,13 +28,12 @@ from raybench.records.messages import Progress
 from raybench.records.record import TrialRecord
 from raybench.records.requests import TrialRequest
 from raybench.report.format import clock, exact_clock, factor, percent, share
-from raybench.spec.plural import plural
+from raybench.spec.plural import bytes_words, plural
 from raybench.spec.study import Study
 
 REFRESH_PER_S = 2  # a third busy process on two cores would be in every measurement
 LONG_PHASE_S = 2.0  # from then on its seconds are shown
 NOT_READ = "nobody reads this output any more"
-GIBIBYTE = 2**30
 LEAST_NAME = 12  # characters of a trial's name, without which its line is not kept to one
 
 
@@ -215,7 +213,7 @@ def _swept_words(found: Sequence[Message]) -> str:
 
 
 def _probe_words(probe: Probe) -> str:
-    memory = f"{probe.memory_bytes / GIBIBYTE:.2f} GiB" if probe.memory_bytes else "memory unknown"
+    memory = bytes_words(probe.memory_bytes) if probe.memory_bytes else "memory unknown"
     share = "" if probe.share is None else f", {probe.share:.0%} of the memory"
     return f"{'too large' if probe.failure else 'fits'} ({memory}{share})"
 

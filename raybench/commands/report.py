@@ -59,8 +59,8 @@ def report(
     raise typer.Exit(code)
 
 
-# whether there are numbers; what writes the report, report.html first; notes that stand in it
-_Shown = tuple[bool, Callable[[], list[Path]], Sequence[str]]
+# whether there are numbers; what writes the report, report.html first
+_Shown = tuple[bool, Callable[[], list[Path]]]
 
 
 def write_and_print(
@@ -78,10 +78,10 @@ def write_and_print(
     else.
     """
     if store.is_sweep:
-        is_complete, write, told = _show_sweep(store, console, quiet=quiet)
+        is_complete, write = _show_sweep(store, console, quiet=quiet)
     else:
-        is_complete, write, told = _show_study(store, console, command, quiet=quiet, stopped=stopped)
-    for note in (each for each in notes if each not in told):
+        is_complete, write = _show_study(store, console, command, quiet=quiet, stopped=stopped)
+    for note in notes:
         say(console, f"note: {note}")
     try:
         files = write()
@@ -106,16 +106,14 @@ def analysed(store: ResultsDirectory, command: str = "scaling") -> Analysed:
     """The study in ``store``; ``command`` goes on with the rest."""
     from raybench.analysis import analyse
     from raybench.analysis.findings.case import Around
-    from raybench.analysis.history import machine_of, shown, spreads_of
+    from raybench.analysis.history import machine_of, shown
     from raybench.analysis.results import with_left_out
-    from raybench.analysis.simulate.sources import devices_of_node
     from raybench.commands.notes import left_out_words
     from raybench.plan.notes import left_out
 
     study, records, environment = store.study(), list(store.latest().values()), store.environment()
     goes_on = resume_command(store.path, command)
-    on_a_node, around = devices_of_node(environment, study), Around(environment, goes_on)
-    results = analyse(study, records, on_a_node, around, spreads_of(environment))
+    results = analyse(study, records, Around(environment, goes_on))
     best = {each.trial_id for each in results.winners}  # as they were asked: of a script results have counts
     winners = [record for record in records if record.trial_id in best]
     notes = left_out(study, records, len(environment.every_node), winners)
@@ -134,13 +132,13 @@ def _show_study(
     from raybench.report.terminal import print_summary
 
     found = analysed(store, command)
-    results, missing = found.results, found.left_out
-    write = partial(write_report, store.path, results, found.environment, missing, found.spreads)
+    results = found.results
+    write = partial(write_report, store.path, results, found.environment, found.left_out, found.spreads)
     if quiet:
         say(console, answer_of(results))
-        return bool(results.complete), write, ()
-    print_summary(results, console, commands=not stopped)
-    return bool(results.complete), write, [f"not reached: {each}" for each in missing]
+    else:
+        print_summary(results, console, commands=not stopped)
+    return bool(results.complete), write
 
 
 def _show_sweep(store: ResultsDirectory, console: Console, *, quiet: bool) -> _Shown:
@@ -155,7 +153,7 @@ def _show_sweep(store: ResultsDirectory, console: Console, *, quiet: bool) -> _S
     else:
         print_sweep(results, console)
     write = partial(write_sweep_report, store.path, results, environment, command_of(results.sweep))
-    return bool(results.complete), write, ()
+    return bool(results.complete), write
 
 
 def resume_command(path: Path, command: str) -> str:

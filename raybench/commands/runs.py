@@ -15,7 +15,7 @@ from rich.console import Console
 
 from raybench.analysis.findings.case import Around
 from raybench.analysis.history import SHOWN, known_spreads, machine_of
-from raybench.analysis.labels import trial_words, weights_words
+from raybench.analysis.labels import place_words, trial_words, weights_words
 from raybench.analysis.stats.statistics import LEAST_VALUES
 from raybench.commands.console import say
 from raybench.commands.measuring import (
@@ -61,6 +61,7 @@ from raybench.workloads import Checked
 
 MOST_STUDIES = 50  # whose spreads are looked at, the newest
 EVALUATION_COST = 1 / 3  # of a sample's training: the forward pass alone
+NOT_COUNTED = (Stage.LARGEST_BATCH, Stage.VERIFICATION)  # by a report, which has the rest that was left out
 
 
 def run_scaling(options: ScalingOptions, console: Console) -> Ended:
@@ -200,10 +201,10 @@ def _measure(
     notes = [note_words(each) for each in session.notes]
     if budget_s is None:
         return notes
-    late = [note_words(each) for each in session.not_reached]
+    late = session.not_reached
     if late or took_s > budget_s:
         notes.append(f"took {exact_clock(took_s)} of the time budget of {exact_clock(budget_s)}")
-    return [*notes, *late]
+    return notes + [note_words(each) for each in late if options.quiet or each.stage in NOT_COUNTED]
 
 
 # --- ``communication``
@@ -262,7 +263,8 @@ def _sweep(
         for name in sweep.placement
         if name not in plan.placements
     ]
-    return notes + [f"not measured, since nodes are gone: {each}" for each in lost]
+    gone = "not measured, since nodes are gone"
+    return notes + [f"{gone}: {place_words(place)} ({why})" for place, why in lost]
 
 
 # --- ``--dry-run``: the plan, with nothing started

@@ -12,13 +12,14 @@ from typing import Any, Protocol
 from raybench.analysis.findings.case import Around
 from raybench.analysis.largest_batch import largest_fits_of
 from raybench.analysis.reference import known_buckets
-from raybench.analysis.resolve import resolve
+from raybench.analysis.resolve import Facts, resolve
 from raybench.analysis.scaling import Scaling, scaling
 from raybench.driver.groups import Groups
 from raybench.driver.time_budget import Forecast, TimeBudget
 from raybench.errors import AllFailError, NoRoomError
 from raybench.launch import signals
 from raybench.launch.runner import TrialRunner
+from raybench.machine.environment import Environment
 from raybench.plan.notes import Note, NoteKind, Stage, not_reached
 from raybench.plan.trials import Plan
 from raybench.records.messages import BlockStepTimes, Progress, RankFile
@@ -42,6 +43,7 @@ class Ledger:
     plan: Plan  # what "max" stands for is in it once that is found
     store: Store
     retry: frozenset[State] = frozenset()  # trials that ended so are measured again, once in a run
+    environment: Environment | None = None  # the machine
     _measured: set[str] = field(default_factory=set)  # ids, in this run
 
     def __post_init__(self) -> None:
@@ -93,9 +95,13 @@ class Ledger:
         self.store.append(record, step_times)
         self._buckets.learn(record)
 
+    def facts(self) -> Facts:
+        """The records with their estimates, which are those of the report."""
+        return resolve(self.study, self.records(), self.environment)
+
     def winners(self) -> list[TrialRecord]:
         """The trials of the best suggestion, or of the Pareto front for several objectives."""
-        found = {each.trial_id for each in resolve(self.study, self.records()).winners}
+        found = {each.trial_id for each in self.facts().winners}
         return [record for record in self.records() if record.trial_id in found]
 
 
@@ -135,7 +141,7 @@ class Session:
     _said: list[Note] = field(default_factory=list)
 
     def __post_init__(self, plan: Plan, store: Store, retry: frozenset[State]) -> None:
-        self.ledger = Ledger(plan, store, retry)
+        self.ledger = Ledger(plan, store, retry, self.around.environment)
         served = [record for record in self.ledger.records() if record.group]
         requests = (record.study_request for record in served)
         self.groups = Groups(self.runner, self.budget, plan, self.watcher.group, requests)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from raybench.analysis.findings.diagnose import diagnose_study
 from raybench.analysis.findings.verifications import Proposal, is_paired, proposals, test_of
 from raybench.analysis.largest_batch import decide, probe_of
-from raybench.analysis.resolve import Facts, resolve
+from raybench.analysis.resolve import Facts
 from raybench.driver.session import Session
 from raybench.errors import AllFailError
 from raybench.plan.notes import NoteKind, Stage
@@ -120,7 +120,10 @@ def search(session: Session) -> None:
             session.note(NoteKind.SPACE_EXHAUSTED, number=done, total=trials)
             break
         # requested from the plan, of what is tried again too: time-outs may be longer now
-        request = plan.search(suggestion).model_copy(update={"measure": in_time[1].measure})
+        wanted, in_time_s = plan.search(suggestion), in_time[1].measure.max_seconds
+        max_seconds = min(in_time_s, wanted.measure.max_seconds)
+        measure = wanted.measure.model_copy(update={"max_seconds": max_seconds})
+        request = wanted.model_copy(update={"measure": measure})
         record = session.measure(request, done=done, total=trials)
         if ledger.is_open(request):  # as one that was interrupted: what comes of it is not known
             break
@@ -216,7 +219,7 @@ def verify(session: Session) -> None:
 
 def _verifications(session: Session) -> list[StepsRequest]:
     """Those that can be tested and are not, by the worker group that they need."""
-    base = resolve(session.ledger.study, session.ledger.records())
+    base = session.ledger.facts()
     headline = base.headline
     if headline is None or headline.config.oversubscribed or not (open_ := _not_tested(session, base)):
         session.note(NoteKind.NOTHING_PROPOSED)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, cast
 
-from raybench.analysis.labels import devices_of, devices_words
+from raybench.analysis.labels import devices_words
 from raybench.driver.groups import Groups
 from raybench.driver.session import Store, Watcher
 from raybench.driver.time_budget import TimeBudget
@@ -18,7 +18,6 @@ from raybench.machine.host import Resources
 from raybench.plan.resolve import powers_of_two, refuse_too_many
 from raybench.records.record import State
 from raybench.records.requests import CollectivesRequest, Place
-from raybench.spec.placement import placement_words
 from raybench.spec.sweep import NodePlacement, Sweep
 
 # Without GPUs' links to each other and memory that they share NCCL has the adapters left.
@@ -102,21 +101,16 @@ def make_sweep_plan(sweep: Sweep, resources: Resources) -> SweepPlan:
     return SweepPlan(sweep.model_copy(update=resolved), sizes, placements, devices, resources.num_nodes)
 
 
-def place_words(place: Place) -> str:
-    """Where a trial of a sweep runs."""
-    return f"{devices_of(place)}, {placement_words(place.placement)}"
-
-
 def run_sweep(
     plan: SweepPlan, runner: TrialRunner, store: Store, watcher: Watcher, retry: Collection[State] = ()
-) -> list[str]:
+) -> list[tuple[Place, str]]:
     """Measure every place that is not known, or ended in a state to ``retry``.
 
     Returns which have no room, since nodes are gone, and why. Raises ``Interrupted``, ``RequestError`` for
     what cannot be placed or written, ``GroupLostError`` when no worker group starts.
     """
     groups = Groups(runner, TimeBudget(), plan, watcher.group)
-    requests, known, lost = plan.requests, store.latest(), list[str]()
+    requests, known, lost = plan.requests, store.latest(), list[tuple[Place, str]]()
     still = [each for each in requests if each.trial_id not in known or known[each.trial_id].state in retry]
     for done, request in enumerate(still, len(requests) - len(still)):
         left_s = (len(requests) - done) * plan.sweep.measure.max_seconds
@@ -125,7 +119,7 @@ def run_sweep(
         try:
             outcome, at, _ = groups.run(request, partial(watcher.progress, request))
         except NoRoomError as error:
-            lost.append(f"{place_words(request.config)} ({error})")
+            lost.append((request.config, str(error)))
             continue
         record = outcome.to_record(request, study=Sweep.name, started_at=at)
         store.append(record)

@@ -24,11 +24,11 @@ import raybench
 from raybench.machine import environment, gpus, host
 from raybench.machine import network as net
 from raybench.machine.environment import few
+from raybench.spec.plural import bytes_words
 
 Status = Literal["ok", "unused", "warning", "missing"]
 
 NOT_ON_CPUS = "not used on CPUs"
-GIB = 2**30
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,6 @@ class Check:
 def judged(name: str, is_fine: bool, found: str, mend: str) -> Check:
     """``mend`` is of what is not fine."""
     return Check(name, "ok", found) if is_fine else Check(name, "warning", found, mend)
-
-
-def as_size(num_bytes: float) -> str:
-    """Bytes in MiB or GiB, as they are shown."""
-    return f"{num_bytes / GIB:.1f} GiB" if num_bytes >= GIB else f"{num_bytes / 2**20:.0f} MiB"
 
 
 def software() -> Iterator[Check]:
@@ -83,7 +78,7 @@ def devices() -> Iterator[Check]:
     for index, gpu in enumerate(graphics.gpus):
         limit = f", limit {gpu.power_limit_watts:.0f} W" if gpu.power_limit_watts else ""
         slot = f", PCIe {gpu.pcie_generation} x{gpu.pcie_width}" if gpu.pcie_generation else ""
-        size = f"{gpu.memory_bytes / GIB:.0f} GiB" if gpu.memory_bytes else "memory unknown"
+        size = bytes_words(gpu.memory_bytes) if gpu.memory_bytes else "memory unknown"
         yield Check("devices", "ok", f"GPU {index}: {gpu.name}, {size}, {gpu.pci_bus_id}{limit}{slot}")
         if gpu.cores_near == 0:
             text = f"GPU {index} is far from all {usable} cores: what is copied to it crosses sockets"
@@ -167,14 +162,15 @@ def network() -> Iterator[Check]:
             yield Check(name, "ok", f"{interface[0]} ({interface[1]}), {why}{note}")
 
 
-_MIN_SHARED_BYTES = GIB
+_MIN_SHARED_BYTES = 2**30
 
 
 def shared_memory() -> Iterator[Check]:
     """Where Ray and DataLoader processes pass data."""
     path = Path("/dev/shm")
     usage = shutil.disk_usage(path)
-    text = f"{as_size(usage.free)} free of {as_size(usage.total)} in {path}, for Ray and DataLoader processes"
+    free, total = bytes_words(usage.free), bytes_words(usage.total)
+    text = f"{free} free of {total} in {path}, for Ray and DataLoader processes"
     mend = "sudo mount -o remount,size=8G /dev/shm; of a container: docker run --shm-size=8g ..."
     yield judged("shared memory", usage.free >= _MIN_SHARED_BYTES, text, mend)
 

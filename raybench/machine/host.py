@@ -18,6 +18,7 @@ import psutil
 from raybench.spec.plural import plural
 
 DeviceKind = Literal["cpu", "cuda"]
+BACKENDS = {"cpu": "gloo", "cuda": "NCCL"}  # what collectives run on
 
 
 @dataclass(frozen=True)

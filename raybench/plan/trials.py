@@ -351,7 +351,8 @@ class Plan:
         is_possible = not is_script and anchor.fault(self.device) is None
         has_anchor = is_possible and 1 < world_size == self.target and setting != anchor
         variants = self._variants(role, world_size, suggestion.setting.strategy)
-        as_if = self.as_if if "replay" in variants and world_size == self.target else ()
+        is_headline = "replay" in variants and world_size == self.target and suggestion == self.default()
+        as_if = self.as_if if is_headline else ()
         return StepsRequest(
             role=role,
             config=self.config(suggestion, world_size, placement),

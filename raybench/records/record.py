@@ -5,7 +5,7 @@ Records hold raw measurements only; every statistic is computed on reading, by `
 History of the schema, newest first. Its version is MAJOR.MINOR: a raybench reads its own major version, of
 the minor ones its own and all older; before it versions were whole numbers, none of which was released.
 
-2.2. `suggestion`, a number, is read over.
+2.2. `suggestion`, a number, is read over. No knob at its default is part of a trial's id.
 2.1. Results of steps have `update_s` and `fused_update_s`.
 2.0. A sweep's trial is a world size and placement, with no parts. Of a training every epoch is evaluated, its
    rate is as set or linear after a warm-up, and no gradient noise is measured. Results of steps name no other
@@ -16,8 +16,7 @@ the minor ones its own and all older; before it versions were whole numbers, non
    `clock_mhz` and rounds `temperature_c`; `ddp_logger`, `first_batch_s`, `peak_learning_rate`, `restarts` and
    `profile`, and of a sweep `busy_cores`, `host_busy`, `hosts` and `host_cores`, are read over.
 1.1. Results of steps have `quota_used_up`, `nccl_networks` and `pcie_links`; settings `batched_grad_copy`,
-   `skip_all_reduce_unused_params` and `optimizer_kernels`, at their defaults in no trial's id;
-   `bucket_cap_mb` may be several sizes, as "1/5/25".
+   `skip_all_reduce_unused_params` and `optimizer_kernels`; `bucket_cap_mb` may be several sizes, as "1/5/25".
 1.0. The anchor is the study's default, measured in the rounds of every trial at the target world size; a
    request of steps has ``visit``, part of the id from 1 on.
 """
@@ -70,8 +69,8 @@ class TrialRecord(Frozen):
     schema_version: Annotated[str, AfterValidator(_readable)] = SCHEMA_VERSION
     #: name of the study; `communication` of a sweep
     study: str
-    #: twelve hexadecimal digits: a hash of the question, `kind` and `role` included; how long it may take,
-    #: how often, and what is kept with the numbers (a model, a profile) left out
+    #: twelve hexadecimal digits: a hash of the question, `kind` and `role` included; left out are knobs at
+    #: their defaults, how long it may take, how often, and what is kept with the numbers (a model, a profile)
     trial_id: str
     #: what was requested
     request: TrialRequest

@@ -176,12 +176,13 @@ class _Request(Frozen):
         """Twelve hexadecimal digits of SHA-256 over what is asked, ``kind`` and ``role`` included.
 
         How long it may take is left out: a study resumed with longer time-outs measures nothing twice. So is
-        what is kept beside the numbers: a trained model, a profile.
+        what is kept beside the numbers (a trained model, a profile), and a knob at its default: one that a
+        later raybench adds changes no id.
         """
         asked = self.model_dump(mode="json", exclude={"config": {"oversubscribed"}, **self.NOT_ASKED})
-        for setting in (asked["config"].get("setting") or {}, asked.get("anchor") or {}):
-            for name in Setting.unasked(setting):
-                del setting[name]
+        for part, name in ((asked["config"], "setting"), (asked, "anchor")):
+            if part.get(name):
+                part[name] = Setting(**part[name]).differences(Setting())
         # the first visit is the trial itself, in the first start; a further one is another trial
         unasked = [name for name in ("visit", "start", "as_if") if not asked.get(name)]
         asked = {name: value for name, value in asked.items() if name not in unasked}

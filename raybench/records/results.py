@@ -262,7 +262,8 @@ class StepsResult(Memory):
     fused_update_s: Seconds | None = None
     #: limit of each rank: its GPU's memory, or its share of the host's
     memory_limit_bytes: tuple[Count, ...] | None = None
-    #: how often torch's allocator found each rank's GPU full in the rounds; empty: an older record
+    #: how often torch's allocator found each rank's GPU full in the timed steps of what is measured, of older
+    #: records in the rounds; empty: a still older one
     allocator_retries: tuple[Whole, ...] = ()
     #: busy share of each rank's GPU over some seconds of what is measured, 0 to 1; in trials of the curve
     device_utilization: tuple[Duration | None, ...] | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from raybench.analysis.choice import is_default
 from raybench.analysis.findings.finding import Finding, FindingName, Severity
@@ -24,7 +24,6 @@ from raybench.report.sections.trials import failures_words, missing_target, noth
 from raybench.report.sections.waterfall import PART_WORDS, shares_of_step
 from raybench.report.table import known
 from raybench.spec.plural import plural
-from raybench.spec.workloads import ScriptSpec
 
 SMOKE = "Smoke run: a small model for a short time. It tests the tool and is not a result."
 LEAST_SHARE = 0.01  # of a step; less is not worth a word
@@ -158,7 +157,9 @@ def _why(results: StudyResults) -> list[str]:
     lost, rest = f"{total:.0%} of each step is lost", total - sum(share.value for _, share in sure)
     named = [*sure[:1], *sorted(sure[1:], key=lambda each: each[0] != COMMUNICATION)][:MOST_PARTS]
     parts = [f"{share.value:.0%} to {IN_ANSWER.get(name, name)}" for name, share in named]
-    more, unsure = _more_rounds(results, rest), None if COMMUNICATION in dict(sure) else communication
+    undivided = shares.get(PART_WORDS["undivided"])  # which no time divides further
+    more = _more_rounds(results, rest - (undivided.value if undivided else 0.0))
+    unsure = None if COMMUNICATION in dict(sure) else communication
     # both about as large: else its own bound says more
     may_be_rest = unsure is not None and 0 < len(sure) <= MOST_PARTS and rest <= unsure.high <= 1.5 * rest
     if COMMUNICATION not in dict(named) and not may_be_rest:
@@ -192,12 +193,14 @@ def _communication_words(share: Estimate | None) -> list[str]:
 
 def _more_rounds(results: StudyResults, rest: float) -> list[str]:
     """What would separate a large rest, where the rounds were ended by the clock."""
-    steps = results.headline.steps if results.headline else None
-    is_script = isinstance(results.study.workload, ScriptSpec)  # which no time divides further
-    is_busy = _load_of_headline(results) is not None  # then something else comes first
-    if steps is None or steps.stopped_by != "max_seconds" or rest < MUCH_UNKNOWN or is_script or is_busy:
+    headline, is_busy = results.headline, _load_of_headline(results) is not None  # which comes first
+    if headline is None or headline.steps is None or headline.request.kind != "steps" or is_busy:
         return []
-    return ["a larger --time-budget would separate the parts"]
+    if headline.steps.stopped_by != "max_seconds" or rest < MUCH_UNKNOWN:
+        return []
+    # by a time budget, which makes rounds shorter and none longer
+    is_cut = headline.request.measure.max_seconds < results.study.measure.max_seconds
+    return [f"a larger {'--time-budget' if is_cut else 'measure.max_seconds'} would separate the parts"]
 
 
 # --- what to change
@@ -227,7 +230,8 @@ def _choice(results: StudyResults, *, after_one: bool = False) -> list[str]:
         return [fast + _less_accurate(results, use)]
     if best is None:
         return []
-    size, keep = best.record.config.world_size, f"{'on several ' if after_one else ''}keep the default"
+    size, default = best.record.config.world_size, results.label(results.default or best.record)
+    keep = f"{'on several ' if after_one else ''}keep the default ({default})"
     among = f"best of {plural(best.num_suggestions - best.num_failed, 'measured setting')}"
     if size != results.target_world_size:
         among += f" on {devices_of(best.record.config)}"
@@ -244,7 +248,7 @@ def _choice(results: StudyResults, *, after_one: bool = False) -> list[str]:
         return [f"{chosen}, at {1 + gain.gain.value:.2f} times the default's samples/s"]
     if gain.verdict is Verdict.AS_GOOD:
         return [f"{keep}: {results.best_label}, the {among}, is as good"]
-    more = f", and about {gain.to_tell} times as many visits would show it" if gain.to_tell else ""
+    more = f", and about {gain.to_tell} times as many visits would tell" if gain.to_tell else ""
     return [f"{keep}: {results.best_label}, the {among}, is not known to be faster{more}"]
 
 
@@ -273,6 +277,16 @@ def one_device_words(results: StudyResults) -> list[str]:
     having = "" if is_default(results.study, alone) else f" with {of_one}"
     of_many = "" if of_one == use.label else f"with {use.label} "
     return [f"{use_one}{having}: {of_many}{many:,} are {speedup.value:.2f} times as fast"]
+
+
+def to_use(results: StudyResults) -> Recommendation | None:
+    """The recommended setting, on one device where that is the advice."""
+    use = results.recommendation
+    if use is None or not one_device_words(results):
+        return use
+    one = use.config.model_copy(update={"world_size": 1, "setting": use.config.setting.at(1)})
+    label = difference_words(results.study, one)
+    return replace(use, config=one, label=label, nodes=1, gain=None, simpler_than=None)
 
 
 def _proposal(results: StudyResults) -> list[str]:
@@ -316,7 +330,7 @@ def _trust(results: StudyResults) -> list[str]:
         return []
     use = results.recommendation
     of = "" if use is None or use.is_default else f" of {difference_words(results.study, headline.config)}"
-    run = f"another run{of}{'' if load is None else ' under this load'}"
+    run = f"another run{of}"  # under the same load, of which the next sentence is
     efficiency, rate, words = scaling.efficiency, scaling.throughput_samples_per_s, list[str]()
     if efficiency is not None and efficiency.again is not None:
         words = [f"expect {100 * efficiency.again[0]:.0f} to {efficiency.again[1]:.0%} efficiency in {run}"]
@@ -359,14 +373,12 @@ def _load_words(results: StudyResults, load: Finding) -> str:
 
 
 def _more(results: StudyResults) -> list[str]:
-    """Of the headline's setting, which is not the one to use, and under what load."""
+    """Of the headline's setting, where that is not the one to use."""
     found, use, headline = more_sentences(results.more_devices), results.recommendation, results.headline
     if not found or headline is None:
         return []
     of = "" if use is None or use.is_default else f"with {difference_words(results.study, headline.config)}"
-    load = "under this load" if _load_of_headline(results) else ""
-    where = " ".join(filter(None, (of, load)))
-    return [f"{where}, {found[0]}", *found[1:]] if where else found
+    return [f"{of}, {found[0]}", *found[1:]] if of else found
 
 
 # --- what was trained

@@ -12,7 +12,7 @@ from raybench.analysis.recommendation import Recommendation
 from raybench.analysis.results import StudyResults
 from raybench.machine.host import KEPT_BY_MALLOC, MALLOC_PREFIX
 from raybench.records.requests import Configuration
-from raybench.report.answer import one_device_words
+from raybench.report.answer import to_use
 from raybench.report.format import percent, sentence
 from raybench.report.pages import template
 from raybench.report.table import NONE, Column, Table, make_table
@@ -58,7 +58,7 @@ class UseIt:
 
 def use_it(results: StudyResults) -> UseIt | None:
     """The recommended setting as code; None where the study recommends none."""
-    use = results.recommendation
+    use = to_use(results)
     if use is None:
         return None
     loop = "" if isinstance(use.config.workload, ScriptSpec) else plain_loop(use)
@@ -130,8 +130,10 @@ def arguments_table(use: Recommendation) -> Table:
     def cell(framework: int) -> Callable[[str], str]:
         def words(knob: str) -> str:
             name, value = argument(knob, shown[knob])
-            names = ARGUMENTS.get(f"{knob}={shown[knob]}") or ARGUMENTS[name]
-            return names[framework].replace("VALUE", value) or NONE
+            keys = f"{name} with {_strategy(use)}", f"{knob}={shown[knob]}", name
+            names = next((ARGUMENTS[key] for key in keys if key in ARGUMENTS), ("",) * len(FRAMEWORKS))
+            said = names[framework].replace("VALUE", value).replace("WORLD", str(config.world_size))
+            return said or NONE
 
         return words
 
@@ -146,11 +148,17 @@ def arguments_table(use: Recommendation) -> Table:
 def _remarks(use: Recommendation) -> str:
     """What the frameworks do that the names of arguments do not say."""
     config, setting = use.config, use.config.setting
-    words = ""
-    if use.nodes > 1:
-        words += f" On {use.nodes} nodes Lightning takes the devices of one, and num_nodes={use.nodes}."
-    if setting.static_graph and setting.gradient_accumulation > 1:
-        words += " static_graph fails where the first pass does not synchronise, as with accumulation there."
+    is_sharded, on_cpus = _strategy(use) == "fsdp", config.device == "cpu"
+    is_late = setting.static_graph and setting.gradient_accumulation > 1
+    remarks = {
+        f"On {use.nodes} nodes Lightning takes the devices of one, and num_nodes={use.nodes}.": use.nodes > 1,
+        "static_graph fails where the first pass does not synchronise, as with accumulation there.": is_late,
+        "fully_shard takes each block, then the model: with Lightning in configure_model.": is_sharded,
+        "Lightning does not shard with fp16.": is_sharded and setting.precision == "fp16",
+        "Accelerate and transformers shard on GPUs only.": is_sharded and on_cpus,
+        "Lightning registers hooks on GPUs only.": on_cpus and setting.gradient_compression != "none",
+    }
+    words = "".join(f" {each}" for each, holds in remarks.items() if holds)
     # what TrainingArguments do on their own, and the study did not
     others = []
     if _strategy(use) == "ddp" and not setting.find_unused_parameters:
@@ -159,6 +167,8 @@ def _remarks(use: Recommendation) -> str:
         others.append("dataloader_pin_memory=False")
     if not isinstance(config.workload, ScriptSpec | TrainerSpec):  # those clip as they do
         others.append("max_grad_norm=0")
+        if setting.optimizer_kernels == "default" and config.optimizer.name == "adamw":
+            others.append("optim='adamw_torch'")
     return f"{words} With transformers also {', '.join(others)}." if others else words
 
 
@@ -212,18 +222,14 @@ def variables_of(use: Recommendation) -> str:
 def _sentences(results: StudyResults, use: Recommendation) -> list[str]:
     """Whose code it is, and what to know of it; why this setting is the report's answer."""
     gain = f" ({percent(use.gain.gain, sign=True)} samples/s)" if use.gain and not use.is_default else ""
-    said = [f"This is the code of {use.label}{gain}."]
+    alone = "" if use is results.recommendation else f" for one {results.device_word}, as several are slower"
+    said = [f"This is the code of {use.label}{gain}{alone}."]
     if use.simpler_than is not None:
-        said.append(
-            f"{sentence(results.best_label)} is not shown to be faster than {use.label}, which is simpler."
-        )
-    if one_device_words(results):
-        alone = f"batch_size={use.config.samples_per_pass}, and " if use.config.scaling == "strong" else ""
-        said.append(f"One device is faster: on it this code needs {alone}neither torchrun nor the wrapper.")
-    if use.default_global_batch_size is not None:
-        said.append(
-            f"A step takes {use.config.global_batch_size:,} samples in place of "
-            f"{use.default_global_batch_size:,}: that is a choice about speed, and the learning rate may "
-            "have to follow."
-        )
+        best = sentence(results.best_label)
+        said.append(f"{best} is not shown to be faster than {use.label}, which is simpler.")
+    default = results.default.config if results.default else use.config
+    now, size = use.config.global_batch_size, {"world_size": use.config.world_size}
+    if (before := default.model_copy(update=size).global_batch_size) != now:
+        choice = "that is a choice about speed, and the learning rate may have to follow"
+        said.append(f"A step takes {now:,} samples in place of {before:,}: {choice}.")
     return said

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from raybench.analysis.comparison import SameTrial, Side, differences, headline_in_common, same_trials
 from raybench.analysis.labels import devices_words
-from raybench.analysis.load import load_of
+from raybench.analysis.other_load import load_of
 from raybench.analysis.results import StudyResults
 from raybench.analysis.summary import model_name
 from raybench.records.csv_files import rows_csv
@@ -26,6 +26,8 @@ from raybench.report.sections.scaling import (
     EFFICIENCY,
     SETTING,
     SPEEDUP,
+    STATUS,
+    STATUS_WORDS,
     Row,
     draw_scaling,
     plotted_settings,
@@ -57,7 +59,8 @@ def sides_table(sides: Sequence[Side]) -> Table:
 def _description(side: Side) -> Iterator[tuple[str, str]]:
     results, packages = side.results, side.environment.packages
     headline = results.headline
-    load = load_of(headline) if headline else None
+    visits = results.fit.visits(headline) if headline else ()
+    load = load_of(headline.config, [each.steps for each in visits if each.steps]) if headline else None
     links = sorted({link for row in side.environment.gpu_links for link in row} - {"", "X"})
     yield "study", results.study.name
     yield "began", began_words(results.records) or NONE
@@ -91,9 +94,10 @@ def settings_table(sides: Sequence[Side]) -> Table:
         SPEEDUP,
         EFFICIENCY,
         numbers("MFU", lambda row: row.mfu, plain_share),
+        STATUS,
     ]
     caption = "95% intervals; speed-up and efficiency over one device, unless a base is named."
-    return make_table("Settings", caption, columns, rows)
+    return make_table("Settings", f"{caption} {STATUS_WORDS}", columns, rows)
 
 
 def same_trials_table(sides: Sequence[Side]) -> Table:

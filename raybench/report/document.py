@@ -57,7 +57,7 @@ def write_report(
     directory cannot be written.
     """
     sections, said = make_sections(results), answer(results, left_out)
-    predicted = more_rows(results.outlook, results.more_devices)
+    predicted = more_rows(results.outlook, results.more_devices, results.run, price_of(results.study))
     pages = make_pages(
         directory,
         environment,
@@ -162,7 +162,6 @@ def make_sections(results: StudyResults) -> dict[str, Section]:
             (training_table({"": results}),),
         ),
         "epochs": Section("Epochs", tables=(epochs_table(results),), level="folded"),
-        "published": Section("Published and measured", tables=(published_table(results),)),
         "failures": Section("What failed", tables=(failures_table(results),), level=later),
         "parts": Section(
             "The parts of a step",
@@ -180,4 +179,5 @@ def make_sections(results: StudyResults) -> dict[str, Section]:
             level="folded",
             sentence=buckets_words(results),
         ),
+        "published": Section("Published and measured", tables=(published_table(results),), level="folded"),
     }

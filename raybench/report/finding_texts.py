@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from raybench.analysis.findings.finding import Finding, FindingName, Need, Reason, is_tie
 from raybench.report.format import duration_words, figures
-from raybench.spec.plural import plural
+from raybench.spec.plural import bytes_words, plural
 
 WAITS = "the step waits for transfers of {transferred_bytes} in {buckets}"
 SHARDED = "the step waits for {transferred_bytes} of FSDP's gathers and scatters"
@@ -75,7 +75,7 @@ EVIDENCE: Mapping[FindingName | Reason, str] = {
     Reason.SLOW_TOO: f"{NO_CORE}, and is the slow rank",
     FindingName.STILL_WARMING: "{rank} was still growing warmer at the end, {warming}",
     FindingName.HOST_SYNCHRONIZATION: "a step waits for its GPU {waits}, at {lines}",
-    FindingName.LITTLE_MEMORY: "a GPU was full {retries} in the rounds, and torch emptied its cache",
+    FindingName.LITTLE_MEMORY: "a GPU was full {retries} in timed steps, and torch emptied its cache",
     FindingName.RARE_SLOW_STEPS: "the mean step, which sets the cost, is {share_ratio} above the typical one",
     FindingName.LOSSES_DISAGREE: PARITY,
     Reason.GRADIENT: GRADIENT_PARITY,
@@ -90,6 +90,7 @@ EVIDENCE: Mapping[FindingName | Reason, str] = {
 MORE_SAMPLES = "use a larger batch or gradient accumulation"
 LARGER_OR_WHOLE = "use a larger batch, or strategy ddp if the model fits on one device"
 STOP_IT = "look with top for what else runs, and stop it or measure later"
+LOOK_THERE = "look with top and nvidia-smi for what else uses its device or host"
 COMPARE = (
     "measure again, and if it stays slow compare its clock, temperature and power limit with the others', or "
     "leave it out by scaling.placement"
@@ -116,14 +117,15 @@ FIX: Mapping[FindingName | Reason, str] = {
     Reason.SHARDS: LARGER_OR_WHOLE,
     Reason.COPIES: f"set batched_grad_copy, which needs torch 2.14, or {MORE_SAMPLES}",
     FindingName.CONTENTION: "use fewer workers on this host, or more hosts",
-    Reason.SHARED_NODE: "compare clocks with one GPU's at work (nvidia-smi dmon), or raise --cpus-per-worker",
+    Reason.SHARED_NODE: "compare clocks with one GPU's at work (nvidia-smi dmon), and cores with top",
     Reason.CLOCKS: "check power limit and temperature (nvidia-smi -q -d POWER,TEMPERATURE)",
-    Reason.SHARED_HOST: "raise --cpus-per-worker, or look at PCIe and memory with nvidia-smi dmon",
+    Reason.SHARED_HOST: "look at PCIe and memory with nvidia-smi dmon, and at cores with top",
     Reason.THREADS: "set num_threads to {new_num_threads}",
     Reason.WORKERS: "use no more workers than cores",
     Reason.OTHERS: "stop what else runs, which top shows, or leave a core free of workers",
     FindingName.OTHER_PROCESSES: STOP_IT,
-    FindingName.STRAGGLER: "look with top and nvidia-smi for what else uses its device or host",
+    FindingName.STRAGGLER: f"{LOOK_THERE}, and compare its clock, temperature and power limit",
+    Reason.NOT_ALONE: LOOK_THERE,
     Reason.DEVICE: COMPARE,
     Reason.SLOW_ALONE: COMPARE,
     FindingName.JITTER: STOP_IT,
@@ -137,7 +139,7 @@ FIX: Mapping[FindingName | Reason, str] = {
     Reason.LARGER_IS_NO_BETTER: (
         "set compile or optimizer_kernels fused, as no larger batch was measured to be faster"
     ),
-    FindingName.UNATTRIBUTED_LOSS: "set --time-budget or measure.max_seconds higher",
+    FindingName.UNATTRIBUTED_LOSS: "set measure.max_seconds higher, and --time-budget where there is one",
     Reason.NO_PARTS: "measure plain DDP too, whose loss can be divided",
     Reason.NOT_LEFT_OUT: "measure without what keeps this loss undivided: {why}",
     Reason.SEARCHED: "use --resume to measure the scaling curve, which divides the loss",
@@ -265,7 +267,7 @@ def _value(name: str, value: float) -> str:
     if name.endswith(("_share", "_ratio", "_difference")):
         return f"{value:.1%}" if value < 0.1 else f"{value:.0%}"
     if name.endswith("_bytes"):
-        return f"{value / 2**20:.1f} MiB" if value >= 2**19 else f"{value / 2**10:.1f} KiB"
+        return bytes_words(value)
     return f"{value:.0f}" if float(value).is_integer() else figures(value)
 
 

@@ -160,6 +160,11 @@ def share(value: float) -> str:
     return f"{100 * value:g}%"
 
 
+def run_words(epochs: float) -> str:
+    """How long a run is that is paid for: "3 epochs"; of 0, which is not known, "a million samples"."""
+    return f"{epochs:g} epoch{'' if epochs == 1 else 's'}" if epochs else "a million samples"
+
+
 def number_words(numbers: Sequence[int], unit: str) -> str:
     """How many there are of each: "5 to 12 rounds", "1 round" where all have as many."""
     few, many = min(numbers, default=0), max(numbers, default=0)

@@ -8,18 +8,15 @@ from typing import Any
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.pool import TYPICAL
 from raybench.analysis.summary import model_name
-from raybench.machine.host import KEPT_BY_MALLOC
+from raybench.machine.host import BACKENDS, KEPT_BY_MALLOC
 from raybench.records.record import TrialRecord
 from raybench.report.format import number_words
-from raybench.spec.plural import plural
+from raybench.spec.plural import bytes_words, plural
 from raybench.spec.user_input import flat
 from raybench.spec.workloads import ScriptSpec
 
 WEAK = "the batch per device stays the same, speed-up = throughput(n) / throughput(1)"
 STRONG = "the global batch stays the same, speed-up = step time(1) / step time(n)"
-
-
-GIBIBYTE = 2**30
 
 
 def environment_lines(environment: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -47,13 +44,10 @@ def _numbered(value: Any) -> Any:
 
 def _words(name: str, value: Any) -> str:
     if name.endswith("_bytes") and isinstance(value, int | float):
-        return f"{value / GIBIBYTE:,.1f} GiB"
+        return bytes_words(value)
     if isinstance(value, list | tuple):
         return ", ".join(str(each) for each in value)
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-BACKENDS = {"cpu": "gloo", "cuda": "NCCL"}
 
 
 def measured_words(results: StudyResults, environment: Mapping[str, Any]) -> str:

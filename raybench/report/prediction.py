@@ -13,7 +13,7 @@ from raybench.analysis.cost import Work
 from raybench.analysis.labels import devices_of, devices_words
 from raybench.analysis.laws import ByLaw
 from raybench.analysis.scaling import Status
-from raybench.analysis.simulate.as_if import LINKS, OF_CEILING, MoreDevices, Requirement
+from raybench.analysis.simulate.as_if import LEAST_HELD, LINKS, OF_CEILING, MoreDevices, Requirement
 from raybench.analysis.simulate.fit import FARTHEST, FEWEST_SIZES
 from raybench.analysis.simulate.outlook import Outlook, cost_of_run
 from raybench.analysis.simulate.steps import Expected, Input, Measurement, ScalingMode, Shape
@@ -28,6 +28,7 @@ from raybench.report.format import (
     milliseconds,
     percent,
     plain_lasting,
+    run_words,
     sentence,
     time_unit,
     times,
@@ -55,7 +56,8 @@ def measured_words(outlook: Outlook) -> Iterator[str]:
     """The largest world size of each batch, of many batches a few."""
     batch = batch_word(outlook.group.scaling)
     by_batch = itertools.groupby(outlook.group.scalings, lambda each: each.batch_size)
-    largest = [max(same, key=lambda each: each.shape.world_size) for _, same in by_batch]
+    # on as few nodes as it was measured on, as the returns of doublings are
+    largest = [max(same, key=lambda each: (each.shape.world_size, -each.shape.nodes)) for _, same in by_batch]
     for each in few(largest):
         at = f"{devices_words(each.shape.world_size)} at {batch} {each.batch_size:,}"
         if each.speedup is None or each.efficiency is None or each.status is None:
@@ -161,7 +163,7 @@ def prediction_table(outlook: Outlook, *, costs: bool = False) -> Table:
         numbers("efficiency", lambda row: row.efficiency, percent),
     ]
     of_runs = _run_columns(outlook.predicted, outlook.run, outlook.price) if costs else []
-    caption = f"A run is {outlook.run.name.removeprefix('a run of ')}: steps alone." if of_runs else ""
+    caption = f"A run is {run_words(outlook.run.epochs)}: steps alone." if of_runs else ""
     return make_table(title_of(outlook), caption, [*columns, *of_runs], outlook.predicted)
 
 
@@ -313,7 +315,7 @@ def more_table(more: MoreDevices | None, work: Work, price: float | None) -> Tab
         *([numbers(f"by {law.law}'s law", by_law, times)] if law else []),
         *of_runs[-1:],
     ]
-    a_run = f" A run is {work.name.removeprefix('a run of ')}." if of_runs else ""
+    a_run = f" A run is {run_words(work.epochs)}." if of_runs else ""
     return make_table(MORE, f"{how_words(more)}{a_run}", columns, more.points)
 
 
@@ -340,6 +342,7 @@ WIDTH_WORDS: dict[Input, str] = {
     "rounds": "the noise of the steps measured here: four times as many visits (`measure.visits`) halve that",
     "latency": f"the network's latency: {SWEEP}",
     "bandwidth": f"the network's bandwidth: {SWEEP}",
+    "held": "the network between more devices: `--network` names it",
     "stragglers": "the wait for the slowest device: `scaling --as-if` measures it",
     "model": "the simulation: `scaling --as-if` measures the step",
 }
@@ -352,18 +355,25 @@ def how_words(more: MoreDevices) -> str:
     on_network = [each for each in more.points if each.how in ON_NETWORK]
     if any(each.network is None for each in on_network):
         found.append("Further devices are taken to be joined as these are (`--network` says otherwise).")
-    slow = [each.network for each in on_network if each.network and each.held_s == 0]
+    slow = [each.network for each in on_network if each.network and _is_upper_bound(each)]
     if slow:
         found.append(
             f"All-reduces here already take longer than over {slow[0]}: such a step is an upper bound."
         )
     found += _width_words(on_network)
+    found += [f"{sentence(each)}." for each in _missing_words(more)]
     if more.law is not None:
         found.append(_law_words(more.law, here))
     if more.fitted is not None:
         refused = refusals_words(more.fitted) if "fit" in hows else ()
         found += [f"{sentence(each)}." for each in refused]
     return " ".join(found)
+
+
+def _is_upper_bound(each: Expected) -> bool:
+    """Whether its all-reduces are held for hardly longer than they take here: they may be faster there."""
+    time_s = each.step_time_s
+    return time_s is not None and each.held_s is not None and each.held_s < LEAST_HELD * time_s.value
 
 
 def _width_words(points: Sequence[Expected]) -> Iterator[str]:
@@ -402,7 +412,7 @@ def required_table(more: MoreDevices | None) -> Table:
         here = devices_of(more.record.config)
         caption += f" Today {here} reach {rate_words(today)}, {bit_rate_words(today)}, by all-reduces alone."
     links = next((each.links for each in more.requirements if each.links), ())
-    if links:
+    if links and more.missing is None:  # else this was asked for
         sizes = [each.world_size for each in more.requirements]
         caption += f" {sentence(_command_words(more, sizes, links))}."
     return make_table(REQUIRED, caption, columns, more.requirements)
@@ -418,6 +428,13 @@ def rate_words(rate: float, unit: str = "B") -> str:
 def bit_rate_words(bytes_per_s: float) -> str:
     """144 Gbit/s."""
     return rate_words(8 * bytes_per_s, "bit")
+
+
+def _missing_words(more: MoreDevices) -> list[str]:
+    if more.missing is None:
+        return []
+    size, why = more.missing
+    return [f"steps as if on {more.devices(size)} were not measured: {why}"]
 
 
 def more_sentences(more: MoreDevices | None) -> list[str]:
@@ -438,8 +455,9 @@ def more_sentences(more: MoreDevices | None) -> list[str]:
         return [_point_words(surely[0], more)]
     if required is not None:
         speedup, many = required.ceiling.high * required.world_size, more.devices(required.world_size)
-        most = f"{many} train at most {speedup:.2f} times as fast as one, whatever the network"
-        return [most, *_network_words(required, more.bus_bytes_per_s)]
+        most = f"{many} train at most {speedup:.2f} times as fast as one"
+        network = list(_network_words(required, more))
+        return [most if network else f"{most}, whatever the network", *network, *_missing_words(more)]
     if surely:
         words = f"{_point_words(surely[0], more)}; what the network between more devices costs is not in it"
         config = more.record.config
@@ -467,18 +485,18 @@ def _is_slower(more: MoreDevices) -> bool:
     )
 
 
-def _network_words(required: Requirement, today: float | None) -> Iterator[str]:
-    """What the network must bring, where that is known to be more than the one here brings."""
-    needed = required.bus_bytes_per_s
+def _network_words(required: Requirement, more: MoreDevices) -> Iterator[str]:
+    """What the network must bring, where that is not known to be what the one between nodes here brings."""
+    needed, today = required.bus_bytes_per_s, more.bus_bytes_per_s
     if needed is None:
         return
+    if more.record.nodes in (None, 1):  # what joins devices of one node says nothing of a network
+        today = None
     if today is None or today < needed.low:
         reach = f", and these reach {bit_rate_words(today)}" if today else ""
-        least = bit_rate_words(needed.value)
-        yield f"for {OF_CEILING:.0%} of what is expected each node needs at least {least}{reach}"
+        yield f"to come near that each node needs {bit_rate_words(needed.value)}{reach}"
     elif today > needed.high:
-        share = f"{OF_CEILING:.0%} of what is expected"
-        yield f"an interconnect as fast as this one brings {share} if its latency is small"
+        yield "an interconnect as fast as this one comes near that if its latency is small"
 
 
 def _command_words(more: MoreDevices, sizes: Sequence[int], links: Sequence[tuple[str, int]]) -> str:
@@ -548,9 +566,12 @@ def draw_required(more: MoreDevices | None) -> Figure | None:
     return figure
 
 
-def more_rows(fitted: Outlook | None, more: MoreDevices | None) -> list[dict[str, KnobValue]]:
+def more_rows(
+    fitted: Outlook | None, more: MoreDevices | None, work: Work, price: float | None
+) -> list[dict[str, KnobValue]]:
     """Rows of ``predictions.csv``, those of the fit first, as ``prediction_row`` has them."""
     rows = prediction_rows([fitted]) if fitted and fitted.answered else []
     model = model_name(more.record.config.workload) if more else ""
     on_network = [each for each in more.points if each.how in ON_NETWORK] if more else []
-    return rows + [prediction_row(model, each) for each in on_network]
+    runs = ((each, cost_of_run(work, each, price)) for each in on_network)
+    return rows + [prediction_row(model, each, run.money if run else None) for each, run in runs]

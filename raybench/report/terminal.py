@@ -9,7 +9,7 @@ from rich.text import Text
 from raybench.analysis.findings.finding import FindingName, Severity
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import Estimate
-from raybench.report.answer import answer
+from raybench.report.answer import answer, to_use
 from raybench.report.finding_texts import evidence, next_step
 from raybench.report.format import factor, figures, relative_words
 from raybench.report.sections.scaling import (
@@ -38,7 +38,7 @@ def print_summary(results: StudyResults, console: Console, *, commands: bool = T
     _print_failures(results, console, commands)
     for each in answer(results):
         console.print(Text(each.words, style="bold"))
-    if use := results.recommendation:
+    if use := to_use(results):
         console.print(Text(f"\nUse it: {use.label} as code, at the end of the report"))
 
 

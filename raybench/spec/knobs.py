@@ -122,15 +122,6 @@ class Setting(Model):
         "ddp": ("fsdp_reshard",),
         "fsdp": DDPS_OWN,
     }
-    # Of later raybenches than the first: at its default such a knob is of no trial's id.
-    ADDED: ClassVar[tuple[str, ...]] = (
-        "batched_grad_copy", "skip_all_reduce_unused_params", "optimizer_kernels",
-    )  # fmt: skip
-
-    @classmethod
-    def unasked(cls, values: Mapping[str, Any]) -> set[str]:
-        """The knobs of ``ADDED`` that ``values``, of a setting or of none, leave at their defaults."""
-        return {name for name in cls.ADDED if name in values and values[name] == _DEFAULTS[name]}
 
     def indifferent(self, world_size: int) -> tuple[str, ...]:
         """The knobs that have no effect for this strategy on ``world_size`` devices."""
@@ -162,9 +153,9 @@ class Setting(Model):
         "activation_checkpointing",
     )
 
-    def memory_key(self, world_size: int) -> tuple[tuple[str, KnobValue], ...]:
-        """The knobs that change the memory of a batch on so many devices, with their values."""
-        return self.at(world_size)._values(self.MEMORY_KNOBS)
+    def memory_key(self, world_size: int) -> Hashable:
+        """Return what is equal for settings whose batches take equal memory on so many devices."""
+        return tuple(map(vars(self.at(world_size)).get, self.MEMORY_KNOBS))
 
     # What changes what a model learns in equally many epochs; the other knobs change how fast it does.
     LEARNING_KNOBS: ClassVar[tuple[str, ...]] = (
@@ -176,12 +167,9 @@ class Setting(Model):
         "broadcast_buffers",
     )
 
-    def learning_key(self, world_size: int) -> tuple[tuple[str, KnobValue], ...]:
-        """The knobs that change what is learned on so many devices, with their values."""
-        return self.at(world_size)._values(self.LEARNING_KNOBS)
-
-    def _values(self, names: Iterable[str]) -> tuple[tuple[str, KnobValue], ...]:
-        return tuple((name, getattr(self, name)) for name in names)
+    def learning_key(self, world_size: int) -> Hashable:
+        """Return what is equal for settings that learn equally on so many devices."""
+        return tuple(map(vars(self.at(world_size)).get, self.LEARNING_KNOBS))
 
     def differences(self, other: Setting) -> dict[str, KnobValue]:
         """The knobs of this setting whose values differ from ``other``'s."""

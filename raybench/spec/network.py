@@ -67,12 +67,16 @@ class Network(Model):
         Raises ``ValueError`` where there is one node, and it has fewer.
         """
         nodes = -(-world_size // self.devices_per_node)
-        if nodes > 1 and self.bytes_per_s is None:
+        if not self.joins(world_size):
             raise ValueError(
                 f"network: {self.name} has {self.devices_per_node} devices on its one node "
                 f"(received {world_size} devices)"
             )
         return nodes
+
+    def joins(self, world_size: int) -> bool:
+        """Whether so many devices are on its one node, or its nodes are joined."""
+        return world_size <= self.devices_per_node or self.bytes_per_s is not None
 
     def lines(self, world_size: int, towards: float = 0.5) -> tuple[Line, ...]:
         """Of an all-reduce over so many devices by each algorithm; the fastest for a message counts.

@@ -17,6 +17,7 @@ from raybench.errors import InvalidTrialError
 from raybench.records.messages import OnProgress, Outcome, Progress
 from raybench.records.requests import CollectivesRequest
 from raybench.records.results import CollectivesResult, MessageBlock, MessageRound, StopReason
+from raybench.spec.plural import bytes_words
 from raybench.spec.sweep import ELEMENT_BYTES, Collective, message_in_shares
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device, Stopwatch
@@ -205,7 +206,6 @@ def _operation_s(run: Callable[[], object], team: Team, device: Device) -> float
 # For what a rank needs room where memory is promised that is not there, in messages: the message, a share of
 # it, and the copy that gloo's reduce_scatter makes (pytorch pull request 118911).
 MESSAGES_TAKEN = 3
-GIBIBYTE = 2**30
 TOO_LARGE = "no memory for the largest message: give smaller --sizes"
 
 
@@ -213,7 +213,7 @@ def _buffers(size: int, team: Team, device: Device, room_bytes: int | None) -> B
     """For messages of up to ``size`` bytes; raises ``MemoryError`` where they do not fit on this rank."""
     needed_bytes = MESSAGES_TAKEN * size
     if room_bytes is not None and needed_bytes > room_bytes:
-        room = f"{needed_bytes / GIBIBYTE:.3g} GiB wanted, {room_bytes / GIBIBYTE:.3g} GiB left for this rank"
+        room = f"{bytes_words(needed_bytes)} wanted, {bytes_words(room_bytes)} left for this rank"
         raise MemoryError(f"{TOO_LARGE} ({room})")
     elements = size // ELEMENT_BYTES
     how: dict[str, Any] = {"dtype": torch.float32, "device": device.torch_device}

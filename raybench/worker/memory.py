@@ -9,6 +9,7 @@ import torch
 
 from raybench.records.requests import Configuration
 from raybench.spec.knobs import Setting
+from raybench.spec.plural import bytes_words
 from raybench.spec.study import OptimizerSpec
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import AvailableMemory, Device
@@ -53,8 +54,6 @@ def all_known(values: Iterable[Known | None]) -> tuple[Known, ...] | None:
     return tuple(known) if len(known) == len(listed) else None
 
 
-GIBIBYTE = 2**30
-
 Known = TypeVar("Known")
 
 
@@ -93,10 +92,9 @@ def refuse_too_large(
     needed = (weights + gradients + states) // shards
     if needed > limit_bytes:
         parts = ", ".join(
-            f"{name} {size / shards / GIBIBYTE:,.2f}"
+            f"{name} {bytes_words(size / shards)}"
             for name, size in (("weights", weights), ("gradients", gradients), ("optimizer", states))
         )
         raise MemoryError(
-            f"the model alone needs {needed / GIBIBYTE:,.2f} GiB ({parts}), "
-            f"a rank has {limit_bytes / GIBIBYTE:,.2f} GiB"
+            f"the model alone needs {bytes_words(needed)} ({parts}), a rank has {bytes_words(limit_bytes)}"
         )

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from raybench.errors import InvalidBatchError
-from raybench.workloads.protocol import Workload
+from raybench.workloads.protocol import OfLoaders, Workload
 
 # A list or tuple of more elements than these, as many as the requested samples, is a list of samples; fewer
 # are parts of a batch (inputs, labels), and such a part has still fewer of its own.
@@ -44,13 +44,13 @@ class SamplesCheck:
 def samples_of(workload: Workload, batch: Any, requested: int, source: str = "the batch") -> int:
     """The samples of ``batch``: those that the workload counts, else those that were requested.
 
-    Raises ``InvalidBatchError`` where it does not hold ``requested`` samples, or cannot hold what the
-    workload counts. Nothing waits for a device.
+    Raises ``InvalidBatchError`` where it does not hold ``requested`` samples (an adapter's collator may pack
+    them as it likes), or cannot hold what the workload counts. Nothing waits for a device.
     """
     count = getattr(workload, "samples", None)
     if count is None:
         sizes = sorted(_sizes(batch, requested))
-        if sizes != [requested]:
+        if sizes != [requested] and not isinstance(workload, OfLoaders):
             found = f"first dimensions of {', '.join(map(str, sizes[:5]))}" if sizes else type(batch).__name__
             raise InvalidBatchError(
                 f"{source}: {requested} samples, as asked for, counted in tensors, tuples, lists and dicts "

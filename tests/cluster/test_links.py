@@ -7,16 +7,16 @@ tenth slower.
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import pytest
 
+from raybench.records.record import TrialRecord
+from raybench.records.store import ResultsDirectory
 from tests.cluster.conftest import nodes_of, run_on
-from tests.ranks.agreement import MUCH
+from tests.ranks.agreement import MUCH, others_took
 from tests.support.local_nodes import LEAST_BURST_BYTES, LocalNodes, bits_per_s
 
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(1200)]
@@ -104,7 +104,7 @@ def test_exposed_communication_is_bytes_over_the_rate(nodes: LocalNodes, tmp_pat
     (tmp_path / "late.toml").write_text(STUDY)
     out = tmp_path / "out"
     run(nodes, tmp_path, "scaling", "late.toml", "--output", "out")
-    if (took := others_took(records(out))) > MUCH:
+    if (took := fmean(others_took(each.steps) for each in records(out) if each.steps)) > MUCH:
         print(f"measured once more: others took {took:.2f} of the cores")
         out = tmp_path / "undisturbed"
         run(nodes, tmp_path, "scaling", "late.toml", "--output", out.name)
@@ -113,14 +113,9 @@ def test_exposed_communication_is_bytes_over_the_rate(nodes: LocalNodes, tmp_pat
     assert int(row["gradient_bytes"]) == MESSAGE_BYTES
     exposed_s = float(row["exposed_communication_s"])
     assert transfer_s(RATE) / FASTER <= exposed_s <= transfer_s(RATE) * SLOWER
-    assert {record["nodes"] for record in records(out)} == {2}
+    assert {record.nodes for record in records(out)} == {2}
 
 
-def records(results: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (results / "trials.jsonl").read_text().splitlines()]
-
-
-def others_took(found: list[dict[str, Any]]) -> float:
-    """Cores' worth of time that others took while trials were measured, by their records."""
-    rounds = [round_ for record in found for round_ in record["result"]["rounds"]]
-    return fmean(max((each for each in round_["other_cores"] if each), default=0.0) for round_ in rounds)
+def records(results: Path) -> list[TrialRecord]:
+    with ResultsDirectory.open_readonly(results) as store:
+        return store.records()

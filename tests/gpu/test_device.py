@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from raybench.spec.knobs import Setting
-from raybench.worker.devices import open_device
+from raybench.worker import devices
 from raybench.worker.devices.cuda import CUDADevice
 from raybench.worker.failures import is_out_of_memory
 from raybench.worker.steps.meters import STRETCH_S, _use
@@ -21,7 +21,10 @@ MIB, GIB = 2**20, 2**30
 
 @pytest.fixture(scope="module")
 def device() -> CUDADevice:
-    opened = open_device(torch.device("cuda", 0))
+    with pytest.MonkeyPatch.context() as patch:
+        # NCCL's log would be in the environment of all ranks that other tests start
+        patch.setattr(devices, "have_nccl_log", lambda: None)
+        opened = devices.open_device(torch.device("cuda", 0))
     assert isinstance(opened, CUDADevice)
     torch.cuda._sleep(10**9)  # until the clock has ramped
     opened.tune_pause()

@@ -13,7 +13,7 @@ from raybench.records.messages import Outcome
 from raybench.records.requests import TrialRequest
 from raybench.spec.knobs import Setting
 from raybench.worker.devices import open_device
-from raybench.worker.devices.cuda import CUDADevice
+from raybench.worker.devices.cuda import CUDADevice, _content
 from raybench.worker.failures import is_out_of_memory
 from raybench.worker.steps.as_if import Hold, StreamChannel
 from raybench.worker.strategies.ddp import HookSwitch, wrap
@@ -85,7 +85,10 @@ def _nccl_alone() -> dict[str, Any]:
     dist.all_reduce(values, group=team.data)
     team.broadcast([values])
     backend = dist.get_backend(team.data)
-    answer: dict[str, Any] = {"backend": backend, "values": values.tolist()}
+    assert isinstance(worker.device, CUDADevice)
+    assert worker.device._nccl_log is not None
+    log = _content(worker.device._nccl_log)
+    answer: dict[str, Any] = {"backend": backend, "values": values.tolist(), "log": log}
     if before is not None and after is not None:
         answer["taken"] = after.taken_bytes - before.taken_bytes
     worker.communicators.drop_team()
@@ -101,6 +104,7 @@ def test_nccl_with_one_rank() -> None:
     print(answer)
     assert answer["backend"] == "nccl"
     assert answer["values"] == [0.0, 1.0, 2.0, 3.0]
+    assert "NCCL INFO" in answer["log"]
 
 
 FORWARD_S, BACKWARD_S, SENT_S = 0.03, 0.01, 0.025  # the second is of each of two layers

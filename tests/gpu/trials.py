@@ -136,7 +136,8 @@ def fill(mib: float, shared: bool) -> tuple[int | None, Outcome, Outcome]:
     (combination,) = plan.combinations()
     found = decide(combination, plan.target, map(probe_of, records), plan.rules(combination))
     worker = Worker(shared=shared)
-    full = worker.run(steps(2, {"mib": mib}, role="search", batch_size=found.batch_size or 1))
+    request = steps(2, {"mib": mib}, (*ALL, "anchor"), role="search", batch_size=found.batch_size or 1)
+    full = worker.run(request.model_copy(update={"anchor": Setting(batch_size=1)}))
     after = worker.run(steps(2, role="search"))
     worker.communicators.drop_team()
     return found.batch_size, full, after

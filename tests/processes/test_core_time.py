@@ -9,16 +9,11 @@ from pathlib import Path
 import pytest
 
 from raybench.machine import host
-from tests.support.working import WORKS
+from tests.support.working import WORKS, scheduled_s
 
 pytestmark = pytest.mark.alone
 
 SECONDS, TICKS_S = 1.5, 0.05
-
-
-def scheduled_s(pid: int) -> float:
-    """What the kernel's clock of that process shows: the seconds of a core that it was given."""
-    return time.clock_gettime((~pid << 3) | 2)  # as clock_getcpuclockid(3) makes it on Linux
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,8 @@ from raybench.errors import RayDiedError
 from raybench.launch import liveness, signals
 from tests.processes.starting import LIMIT_S
 from tests.support.planted.faults import until
+
+WATCHER = "raybench-ray-alive"  # the name of its threads
 
 
 @contextmanager
@@ -52,4 +55,5 @@ def test_what_is_ended_on_purpose_is_no_death(tmp_path: Path) -> None:
         watch.stop()
         child.kill()
         child.wait()
-    signals.check()
+        assert until(lambda: not any(each.name == WATCHER for each in threading.enumerate()), LIMIT_S)
+        signals.check()

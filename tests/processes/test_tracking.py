@@ -39,6 +39,7 @@ def efficiencies(results: StudyResults) -> set[float]:
     return {round(each.efficiency, 5) for each in results.trials if each.efficiency is not None}
 
 
+@pytest.mark.promise("trackers")
 def test_mlflow_has_a_run_with_the_report_and_a_nested_one_for_each_trial(
     results: StudyResults, directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -136,7 +136,7 @@ class GpuLike(CUDADevice):
 
     def __init__(self, memory: FakeMemory) -> None:
         self.memory, self.work, self.seen = memory, LateWork(), Seen()
-        self.wrapped, self.gib_per_byte = False, 0.0
+        self.wrapped, self.gib_per_byte, self.buckets_gib = False, 0.0, 0.0
         for name, fake in memory.functions().items():
             setattr(torch.cuda, name, fake)
         uuid = f"gpu of rank {dist.get_rank()}"
@@ -218,6 +218,7 @@ class Heard:
         weights_gib: float = 0.0,
         state_gib: float = 0.0,
         wrapped_gib: float = 0.0,
+        buckets_gib: float = 0.0,
         retries_on: tuple[int, ...] = (),
         cools: bool = False,
     ) -> None:
@@ -225,8 +226,9 @@ class Heard:
 
         ``gradients_gib``: what a whole set of gradients takes where the all-reduces are replayed;
         ``weights_gib``: a model on the device; ``state_gib``: what an optimizer keeps from its first step on;
-        ``wrapped_gib``: more in a step under the strategy; ``retries_on``: ranks whose allocator empties its
-        cache in each of these. ``cools``: the device is slow after it has idled.
+        ``wrapped_gib``: more in a step under the strategy; ``buckets_gib``: a wrapper of DDP's;
+        ``retries_on``: ranks whose allocator empties its cache in each of these steps. ``cools``: the device
+        is slow after it has idled.
         """
         GPU[0].work.cools = cools
         self._retries = int(worker_rank() in retries_on)
@@ -234,7 +236,7 @@ class Heard:
         self._gib, self._model_gib, self._alone_s = gib_per_sample, model_gib, alone_s
         self._late_s = late_s[worker_rank()] if late_s else 0.0
         self._late_wrapped_s = late_wrapped_s
-        GPU[0].gib_per_byte = gradients_gib / GRADIENT_BYTES
+        GPU[0].gib_per_byte, GPU[0].buckets_gib = gradients_gib / GRADIENT_BYTES, buckets_gib
 
     def model(self) -> nn.Module:
         GPU[0].seen.before_models.append(GPU[0].seen.all_reduces)
@@ -242,9 +244,10 @@ class Heard:
 
     def optimizer(self, parameters: Any) -> torch.optim.Optimizer:
         made = torch.optim.SGD(parameters, 0.01)
-        state = made.state[made.param_groups[0]["params"][0]]
+        first = made.param_groups[0]["params"][0]
 
         def keep(*_: Any) -> None:
+            state = made.state[first]  # of now: optimizers may share one
             if "kept" not in state:
                 state["kept"] = Kept()
                 hold(state["kept"], self._state_gib)

@@ -30,6 +30,7 @@ from raybench.worker.devices import cuda
 from raybench.worker.group_cache import GroupCache
 from raybench.worker.steps import replay
 from raybench.worker.steps.meters import STEPS_AHEAD
+from raybench.worker.strategies import ddp
 from tests.ranks import gpu_like
 from tests.ranks.gpu_like import BARE_W, HOT_MHZ, WRAPPED_W, GpuLike, Seen
 from tests.ranks.ranks import run_ranks
@@ -47,11 +48,14 @@ COLD_S = 0.01  # where devices are slow after idling
 SLOW_S, FAST_S = 0.008, 0.002  # of a step on the device of rank 1, and on that of rank 0
 
 
-def _config(workload: dict[str, Any], setting: dict[str, Any], world_size: int = 2) -> Configuration:
+def _config(
+    workload: dict[str, Any], setting: dict[str, Any], world_size: int = 2, scaling: str = "weak"
+) -> Configuration:
     return studies.config(
         workload=FactorySpec.model_validate({"factory": "tests.ranks.gpu_like:build"} | workload),
         setting=Setting.model_validate({"batch_size": 10} | setting),
         world_size=world_size,
+        scaling=scaling,
     )
 
 
@@ -61,12 +65,15 @@ def _steps(
     world_size: int = 2,
     role: StepsRole = "search",
     steps: int = 3,
+    anchor: Setting | None = None,
+    scaling: str = "weak",
+    **setting: Any,
 ) -> StepsRequest:
     measure = MeasureSpec(
         steps=steps, min_rounds=6, warmup_steps=1, max_seconds=10, timeout_seconds=TIMEOUT_S
     )
-    config = _config(workload, {}, world_size)
-    return StepsRequest(config=config, role=role, variants=variants, measure=measure)
+    config = _config(workload, setting, world_size, scaling)
+    return StepsRequest(config=config, role=role, variants=variants, measure=measure, anchor=anchor)
 
 
 def _probe(workload: dict[str, Any], **setting: Any) -> ProbeRequest:
@@ -102,6 +109,28 @@ REQUESTS["compared"] = _steps(
     ("plain", "ddp"),
     role="scaling",
 )
+# next to the anchor 84 GiB of 78, of which the anchor alone takes 30
+ANCHORED = {"weights_gib": 4.0, "state_gib": 8.0, "gib_per_sample": 6.0}
+SMALL = Setting(batch_size=1)
+REQUESTS |= {
+    "anchored": _steps(ANCHORED, ("plain", "ddp", "anchor"), anchor=SMALL),
+    "anchored ddp": _steps(ANCHORED, ("ddp", "anchor"), anchor=SMALL),
+    "anchored fsdp": _steps(ANCHORED, ("ddp", "anchor"), anchor=SMALL, strategy="fsdp"),
+    "both fit": _steps(ANCHORED | {"gib_per_sample": 5.0}, ("plain", "ddp", "anchor"), anchor=SMALL),
+    "retried": _steps({"retries_on": (1,)}, ("plain", "ddp", "anchor"), anchor=SMALL),
+    # 69.5 GiB, and the twin's buckets make 79
+    "no twin": _steps({"buckets_gib": 9.5, "gib_per_sample": 6.0}, ("plain", "local", "ddp")),
+    # each fits next to the other's 20 and 10 GiB but FSDP's own step, which takes 50
+    "no plain": _steps(
+        {"weights_gib": 10.0, "state_gib": 10.0, "gib_per_sample": 4.5, "wrapped_gib": 5.0},
+        ("plain", "ddp"),
+        strategy="fsdp",
+    ),
+    # one device at the batch of both takes 64 GiB, and buckets of 10 more under DDP, of the twin again
+    "base": _steps(
+        {"buckets_gib": 10.0, "gib_per_sample": 6.4}, ("base", "plain", "local", "ddp"), scaling="strong"
+    ),
+}
 Found = tuple[dict[str, Outcome], dict[str, Seen]]  # of each trial; what this rank saw of each
 
 
@@ -125,6 +154,14 @@ def _listen(gpu: GpuLike) -> None:
             gpu_like.hold(self, self._buffer.nbytes * gpu.gib_per_byte)
 
     replay.ReplayBucket = HeldBucket  # type: ignore[assignment, misc]
+    wrap = ddp.wrap
+
+    def heard_wrap(*arguments: Any) -> Any:
+        wrapper = wrap(*arguments)
+        gpu_like.hold(wrapper, gpu.buckets_gib)
+        return wrapper
+
+    ddp.wrap = heard_wrap  # type: ignore[assignment]
 
 
 def _serve_all() -> tuple[dict[str, list[Outcome]], dict[str, Seen]]:
@@ -263,12 +300,32 @@ def test_without_memory_for_its_buckets_replay_is_missing_and_the_rest_is_measur
     assert all(each.block("ddp") and each.block("replay") is None for each in result.rounds)
 
 
+@pytest.mark.parametrize("name", ["anchored", "anchored ddp", "anchored fsdp"])
+def test_what_fits_without_the_anchor_is_measured_without_it(name, found):
+    result = _measured(found[0][name])
+    assert set(result.missing) == {"anchor"}
+    assert "out of memory" in result.missing["anchor"]
+    assert _measured(found[0]["both fit"]).missing == {}
+
+
+@pytest.mark.parametrize(("name", "missing"), [("no twin", "local"), ("no plain", "plain")])
+def test_a_model_that_does_not_fit_next_to_what_is_measured_leaves_nothing_behind(name, missing, found):
+    assert set(_measured(found[0][name]).missing) == {missing}
+
+
+def test_one_device_at_the_batch_of_all_has_to_fit_next_to_the_twin(found):
+    result = _measured(found[0]["base"])
+    assert set(result.missing) == {"base"}
+    assert all(each.block("local") for each in result.rounds)
+
+
 def test_an_allocator_that_has_to_empty_its_cache_in_the_rounds_is_told_of_each_rank(found):
     result = _measured(found[0]["idle"])
     first, second = result.allocator_retries
     assert first == 0
-    assert second >= 4 * len(result.rounds)  # steps of ddp, three of them timed
+    assert second == 3 * len(result.rounds)  # the timed steps of ddp
     assert _measured(found[0]["full"]).allocator_retries == (0, 0)
+    assert set(_measured(found[0]["retried"]).missing) == {"anchor"}  # which would be to blame
 
 
 def test_loss_parity_takes_no_more_memory_than_the_rounds(found):

@@ -175,7 +175,7 @@ def test_a_planted_latency_and_rate_are_found_again(outcomes: Outcomes) -> None:
 def test_without_memory_smaller_sizes_are_proposed(outcomes: Outcomes) -> None:
     assert outcomes["memory"].state == "oom"
     reason = str(outcomes["memory"].reason)
-    assert "give smaller --sizes (0.188 GiB wanted, 0.125 GiB left for this rank)" in reason
+    assert "give smaller --sizes (192.0 MiB wanted, 128.0 MiB left for this rank)" in reason
 
 
 def test_a_failure_on_one_rank_costs_the_trial_only(outcomes: Outcomes) -> None:

@@ -21,7 +21,7 @@ from tests.ranks.agreement import others_took
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import run_trials
 from tests.support import budget
-from tests.support.working import WORKS
+from tests.support.working import WORKS, scheduled_s
 from tests.unit import studies
 
 pytestmark = pytest.mark.alone
@@ -49,19 +49,14 @@ def _measured(request: StepsRequest) -> tuple[StepsResult, float, float, float]:
     return result.result, seconds, host_s, own_s  # type: ignore[return-value]
 
 
-def _scheduled_s(pid: int) -> float:
-    """What the kernel's clock of that process shows: the seconds of a core that it was given."""
-    return time.clock_gettime((~pid << 3) | 2)  # as clock_getcpuclockid(3) makes it on Linux
-
-
 def test_a_planted_process_is_found_and_the_ranks_are_not_others(pair: Ranks) -> None:
     budget.took(budget.PROCESSES)
     with subprocess.Popen([sys.executable, "-c", WORKS], stdout=subprocess.DEVNULL) as process:
         try:
             time.sleep(0.3)  # until it works
-            used_s, began = _scheduled_s(process.pid), time.perf_counter()
+            used_s, began = scheduled_s(process.pid), time.perf_counter()
             (result, seconds, host_s, own_s), (_, _, _, others_own_s) = pair.call(_measured, REQUEST)
-            planted = (_scheduled_s(process.pid) - used_s) / (time.perf_counter() - began)
+            planted = (scheduled_s(process.pid) - used_s) / (time.perf_counter() - began)
         finally:
             process.kill()
     assert len(result.host_cores) == 2

@@ -267,6 +267,7 @@ def test_every_sample_is_counted_once_however_uneven_the_ranks(ranks):
             assert 0 <= (epoch.test_correct or 0) <= num_test
 
 
+@pytest.mark.promise("exact resume")
 @pytest.mark.parametrize("kind", ["", "sharded ", "driven "])
 def test_a_resumed_trial_continues_the_same_losses_bit_for_bit(ranks, kind):
     """With dropout, batch normalisation and random augmentation; killed while writing a checkpoint."""
@@ -390,7 +391,7 @@ def test_a_finished_trial_is_not_trained_again(ranks):
     ("name", "state", "reason"),
     [
         ("damaged", "invalid", "state.pt cannot be read"),
-        ("no room", "oom", "rank 1: MemoryError: the model alone needs 0.00 GiB"),  # before it is made
+        ("no room", "oom", "rank 1: MemoryError: the model alone needs "),  # before it is made
     ],
 )
 def test_what_fails_on_one_rank_is_named_on_every_rank(ranks, name, state, reason):

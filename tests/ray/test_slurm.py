@@ -129,6 +129,7 @@ def test_one_node(tmp_path: Path) -> None:
     assert nodes_by_size(job) == {1: 1, 2: 1}
 
 
+@pytest.mark.promise("slurm")
 def test_several_nodes(tmp_path: Path) -> None:
     job = Job(tmp_path, HERE)
     code, printed = job.run("several-nodes.sbatch", "faulty.toml", "--device", "cpu")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
+import pytest
 
 from raybench.records.store import ResultsDirectory
 from tests.studies.briefly import BRIEFLY
@@ -24,6 +25,7 @@ as_if = [4, 16]
 """
 
 
+@pytest.mark.promise("more devices")
 def test_the_rounds_of_the_curve_have_them_and_the_report_answers_with_them(tmp_path: Path) -> None:
     (tmp_path / "more.toml").write_text(STUDY)
     enough = ("--set", "measure.max_seconds=60")  # which three rounds with every variant never take

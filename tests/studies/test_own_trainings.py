@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from raybench.records.record import TrialRecord
 from raybench.records.store import ResultsDirectory
 from raybench.spec.study import Study
@@ -54,6 +56,7 @@ def last_epochs(records: list[TrialRecord]) -> dict[int, Any]:
     }
 
 
+@pytest.mark.promise("own trainer")
 def test_a_trainer_is_measured_as_it_is_and_learns(tmp_path: Path) -> None:
     workload = 'trainer = "tests.support.own_trainings:build_trainer"\ngradient_accumulation_steps = 2'
     knobs = 'batch_size = "max"\nstrategy = ["ddp", "fsdp"]'
@@ -73,6 +76,7 @@ def test_a_trainer_is_measured_as_it_is_and_learns(tmp_path: Path) -> None:
     assert all((each.gradient_difference or 0.0) < 1e-2 for each in parities)
 
 
+@pytest.mark.promise("own lightning")
 def test_a_lightning_module_is_measured_as_it_is_and_learns(tmp_path: Path) -> None:
     workload = 'lightning = "tests.support.own_trainings:build_lightning"'
     study, records, printed, report = measured(tmp_path, workload, "gradient_accumulation = [1, 2]")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from raybench.analysis import analyse
-from raybench.analysis.findings.case import Peers
+from raybench.analysis.findings.case import Around, Peers
 from raybench.analysis.results import StudyResults
 from raybench.analysis.scaling import Measured
 from raybench.machine.environment import Environment
@@ -29,6 +29,7 @@ MACHINE = Environment(
     hostname="here", os="Linux", kernel="6", cpu_model="a CPU", cores=2, usable_cores=2,
     memory_bytes=8 * 2**30, python="3.12.1", packages={"torch": "2.14.1"},
 )  # fmt: skip
+LARGE_NODE = Around(MACHINE.model_copy(update={"usable_cores": 64}))
 FULL: tuple[Variant, ...] = ("plain", "concurrent", "local", "ddp", "replay")
 SHORT: tuple[Variant, ...] = ("plain", "ddp")
 MIB = 2**20

@@ -10,6 +10,7 @@ from raybench.driver.sweep import SweepPlan, make_sweep_plan, run_sweep
 from raybench.launch.runner import TrialRunner
 from raybench.machine.host import Resources
 from raybench.records.record import State, TrialRecord
+from raybench.records.requests import Place
 from raybench.spec.sweep import Sweep
 from tests.support.planted import FakeLink, FakeRunner, Noise
 from tests.unit.runs import MemoryStore, Watched
@@ -29,8 +30,8 @@ def run(
     store: MemoryStore | None = None,
     told: Watched | None = None,
     retry: Collection[State] = (),
-) -> list[str]:
-    """Run a sweep; why some of it has no room."""
+) -> list[tuple[Place, str]]:
+    """Run a sweep; what has no room, and why."""
     runner = runner or FakeRunner(noise=STEADY, num_devices=plan.num_devices)
     return run_sweep(plan, runner, store or MemoryStore(), told or Watched(), retry)
 

@@ -69,6 +69,7 @@ def _typed(found: dict[str, Any], fields: dict[str, type]) -> None:
         assert type(found[name]) is kind, name
 
 
+@pytest.mark.promise("kubernetes")
 def test_the_rayjob_is_as_kuberay_asks() -> None:
     (job,) = yaml.safe_load_all(RAYJOB.read_text())
     assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")

@@ -16,7 +16,7 @@ from raybench.analysis.waterfall import Parts, Waterfall
 from raybench.machine.environment import Environment
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
-from raybench.records.results import Phase, StepsResult
+from raybench.records.results import Phase, Round, StepsResult
 from raybench.spec.knobs import KnobValue
 
 # A part of less than this share of the step is not worth a finding: studies on CPUs ask for efficiencies to
@@ -150,6 +150,11 @@ class Case:
         """The trial, and its setting's other visits."""
         others = (each for each in self.fit.visits(self.record) if each is not self.record)
         return self.steps, *(each.steps for each in others if each.steps)
+
+    @property
+    def rounds(self) -> tuple[Round, ...]:
+        """Those of every visit: of all of them its figures are."""
+        return tuple(each for visit in self.visits for each in visit.rounds)
 
     @cached_property
     def scaling(self) -> Scaling:

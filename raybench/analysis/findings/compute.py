@@ -7,10 +7,8 @@ from statistics import median
 
 from raybench.analysis.findings.case import MUCH, Case
 from raybench.analysis.findings.finding import Finding, FindingName, Reason, Severity
-from raybench.analysis.load import Load, load_of
-from raybench.analysis.stats.rounds import blocks_of
+from raybench.analysis.other_load import Load, load_of
 from raybench.analysis.stats.statistics import Estimate, trimmed_mean
-from raybench.records.requests import Variant
 from raybench.spec.workloads import ScriptSpec
 
 MOST_WORKERS = 16
@@ -77,7 +75,7 @@ def _taken(case: Case) -> tuple[Load, Estimate] | None:
 
     None too where fewer than two rounds tell.
     """
-    load = load_of(case.record)
+    load = load_of(case.config, case.visits)
     if load is None or len(load.rounds) < 2 or load.lost(load.taken) < LEAST_LOST:
         return None
     return load, trimmed_mean([load.lost(taken) for taken in load.rounds]).scaled(case.step_s)
@@ -139,16 +137,15 @@ def contention(case: Case) -> Finding | None:
 
 
 def _clocks_ratio(case: Case) -> float | None:
-    """The clock of GPUs that are all at work over that of one alone; None where not known."""
-    medians = []
-    variants: tuple[Variant, ...] = ("concurrent", "plain")
-    for variant in variants:
-        blocks = (block for visit in case.visits for block in blocks_of(visit.rounds, variant))
-        clocks = [clock for block in blocks for clock in block.clock_mhz if clock]
-        if not clocks:
-            return None
-        medians.append(median(clocks))
-    return medians[0] / medians[1]
+    """The clock of a GPU while all are at work over its own alone, in each round; None where not known."""
+    ratios = []
+    for each in case.rounds:
+        alone, together = each.block("plain"), each.block("concurrent")
+        if alone and together and alone.clock_mhz:
+            clocks = dict(zip(together.ranks, together.clock_mhz, strict=False))
+            own, with_all = alone.clock_mhz[0], clocks.get(alone.ranks[0])
+            ratios += [with_all / own] if own and with_all else []
+    return median(ratios) if ratios else None
 
 
 def _concurrent_s(case: Case) -> float:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from raybench.analysis.findings import batch, communication, compute, evenness
-from raybench.analysis.findings.case import Around, Case, Peers
+from raybench.analysis.findings.case import Around, Case, Peers, Rule
 from raybench.analysis.findings.finding import SLOW_WAYS, Finding, FindingName, Need, Severity, ranked
 from raybench.analysis.findings.of_study import failed
-from raybench.analysis.load import load_of
+from raybench.analysis.other_load import load_of
 from raybench.analysis.reference import scaling_first
 from raybench.analysis.resolve import Facts
 from raybench.records.record import TrialRecord
@@ -16,29 +16,12 @@ from raybench.spec.placement import Placement
 
 _Where = tuple[int, Placement]
 
-# on a trial, each named as its finding
-RULES = (
-    evenness.too_few_cores,
-    compute.other_processes,
-    evenness.throttling,
-    evenness.narrow_pcie,
-    evenness.far_cores,
-    evenness.still_warming,
-    evenness.host_synchronization,
-    evenness.little_memory,
-    evenness.straggler,
-    evenness.losses_disagree,
-    evenness.not_all_measured,
-    communication.communication_bound,
-    communication.interference,
-    compute.contention,
-    compute.costly_wrapper,
-    evenness.jitter,
-    compute.data_bound,
-    evenness.unfused_optimizer,
-    batch.batch_too_small,
-    communication.unattributed_loss,
-    evenness.rare_slow_steps,
+# on a trial: the function of one of these modules that is named as its finding
+RULES: tuple[Rule, ...] = tuple(
+    getattr(module, name.name.lower())
+    for name in FindingName
+    for module in (batch, communication, compute, evenness)
+    if hasattr(module, name.name.lower())
 )
 
 
@@ -78,7 +61,7 @@ def diagnose(case: Case) -> tuple[Finding, ...]:
 def not_examined(case: Case) -> tuple[tuple[FindingName, Need], ...]:
     """The findings that nobody could look for in a trial, and what each needs."""
     parts, has_parts = case.parts, case.config.setting.strategy != "dp" and case.config.world_size > 1
-    has_clocks = any(clock for each in case.steps.rounds for clock in each.clock_mhz)
+    has_clocks = any(clock for each in case.rounds for clock in each.clock_mhz)
     fixed = parts.small_batch or batch.fixed_by_batches(case)
     missing = {
         FindingName.COMMUNICATION_BOUND: (Need.VARIANTS, has_parts and parts.exposed_communication is None),
@@ -88,7 +71,7 @@ def not_examined(case: Case) -> tuple[tuple[FindingName, Need], ...]:
         FindingName.DATA_BOUND: (Need.PHASES, not case.phases()),
         FindingName.BATCH_TOO_SMALL: (Need.BATCHES, fixed is None),
         FindingName.THROTTLING: (Need.CLOCKS, case.is_cuda and not has_clocks),
-        FindingName.OTHER_PROCESSES: (Need.LOAD, load_of(case.record) is None),
+        FindingName.OTHER_PROCESSES: (Need.LOAD, load_of(case.config, case.visits) is None),
     }
     found = {each.name for each in diagnose(case)}
     return tuple(

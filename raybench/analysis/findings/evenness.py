@@ -17,7 +17,7 @@ from raybench.analysis.findings.finding import Finding, FindingName, Reason, Sev
 from raybench.analysis.stats.rounds import blocks_of
 from raybench.analysis.stats.statistics import Estimate, of_log, simultaneous, t_quantile, trimmed_mean
 from raybench.records.record import TrialRecord
-from raybench.records.results import Beside, StepsResult
+from raybench.records.results import Beside, Round, StepsResult
 from raybench.spec.workloads import OwnCodeSpec, TextSpec
 
 LEAST_EXCESS = 0.02  # relative, of the slow rank
@@ -109,6 +109,7 @@ class Spread:
     slow: int
     fast: int
     by: Estimate
+    ranks: frozenset[int]  # of all devices that ran alone
 
     @property
     def is_certain(self) -> bool:
@@ -140,13 +141,13 @@ def _spread(visits: Sequence[StepsResult]) -> Spread | None:
     num_pairs = len(names) * (len(names) - 1) / 2
     half = t_quantile(degrees, 1 - PAIRS_SIGNIFICANCE / num_pairs) * error
     by = of_log(float(means[slow] - means[fast]), half, len(devices)).plus(-1)
-    return Spread(int(names[slow]), int(names[fast]), by)
+    return Spread(int(names[slow]), int(names[fast]), by, frozenset(devices))
 
 
 def _why_slow(case: Case, rank: int) -> Reason | None:
-    """Whether it is the device itself; None where nothing is known of the devices alone."""
+    """Whether it is the device itself; None where nothing is known of the device alone."""
     spread = _spread(case.visits)
-    if spread is None:
+    if spread is None or rank not in spread.ranks:
         return None
     return Reason.DEVICE if spread.is_certain and spread.slow == rank else Reason.NOT_ALONE
 
@@ -187,7 +188,8 @@ def too_few_cores(case: Case) -> Finding | None:
         values = {"world_size": float(case.config.world_size)}
         return case.found(FindingName.TOO_FEW_CORES, Severity.PROBLEM, values, reason=Reason.OVERSUBSCRIBED)
     # of the scheduler's periods, on the rank that met it most often
-    share = max((each for each in case.steps.quota_used_up if each is not None), default=0.0)
+    shares = (each for visit in case.visits for each in visit.quota_used_up if each is not None)
+    share = max(shares, default=0.0)
     if share < LEAST_SHARE:
         return None
     values = {"used_up_share": share}
@@ -196,8 +198,8 @@ def too_few_cores(case: Case) -> Finding | None:
 
 def throttling(case: Case) -> Finding | None:
     """A device held its clock down; or its clock fell by a tenth, and it cannot say why."""
-    rounds, ranks = case.steps.rounds, case.record.ranks
-    slowed, drop = sum(any(each.throttled) for each in rounds), _clock_drop(case.steps)
+    rounds, ranks = case.rounds, case.record.ranks
+    slowed, drop = sum(any(each.throttled) for each in rounds), _clock_drop(rounds)
     told = [flag for each in rounds for flag in each.throttled if flag is not None]
     if slowed or (drop >= CLOCK_DROP and not told):  # one that has no such reason is at its power cap
         flags = (zip(ranks, each.throttled, strict=False) for each in rounds)
@@ -212,10 +214,10 @@ def throttling(case: Case) -> Finding | None:
     return None
 
 
-def _clock_drop(measurement: StepsResult) -> float:
-    """The largest fall of any device's clock below its fastest round, relative."""
+def _clock_drop(rounds: Sequence[Round]) -> float:
+    """The largest fall of any rank's clock from the first half of the rounds to the second, relative."""
     drops = [0.0]
-    for of_rank in zip(*(each.clock_mhz for each in measurement.rounds), strict=False):
+    for of_rank in zip(*(each.clock_mhz for each in rounds), strict=False):
         clocks = [clock for clock in of_rank if clock is not None]
         # GPUs only change their mind for long; one low reading may be an idle moment, so the median counts.
         if len(clocks) >= 4:
@@ -293,10 +295,10 @@ def far_cores(case: Case) -> Finding | None:
 
 def little_memory(case: Case) -> Finding | None:
     """Torch's allocator found a GPU full, and emptied its cache to go on."""
-    retries = sum(case.steps.allocator_retries)  # in the rounds, on all ranks
+    retries = sum(sum(visit.allocator_retries) for visit in case.visits)  # on all ranks
     if not retries:
         return None
-    values = {"retries": retries, "rounds": len(case.steps.rounds)}
+    values = {"retries": retries, "rounds": len(case.rounds)}
     return case.found(FindingName.LITTLE_MEMORY, Severity.WARNING, values)
 
 

@@ -12,7 +12,7 @@ from raybench.spec.knobs import KnobValue
 
 
 class FindingName(StrEnum):
-    """Every finding there is."""
+    """Every finding there is; of findings that weigh the same the first one here stands first."""
 
     # where the step's time goes: each explains some of it
     #: communication that compute does not hide, and what limits it: latency, bandwidth, or a slow
@@ -49,7 +49,7 @@ class FindingName(StrEnum):
     #: a device says that heat, a power brake or its hardware holds its clock down; or the clock fell by 10%
     #: where none says why. A power cap is how GPUs work at full load, and not a finding
     THROTTLING = "throttling"
-    #: a GPU's PCIe link is of an older generation than the GPU, or has fewer lanes than GPU and slot
+    #: a GPU's PCIe link is of an older generation, or has fewer lanes, than GPU and slot could have together
     NARROW_PCIE = "narrow PCIe link"
     #: a rank may use no core of its GPU's NUMA node; a warning where it is the slow rank too
     FAR_CORES = "cores far from the GPU"
@@ -58,7 +58,7 @@ class FindingName(StrEnum):
     STILL_WARMING = "still warming up"
     #: lines of code at which a step waits for its GPU, so that the host cannot give it work ahead
     HOST_SYNCHRONIZATION = "host synchronization"
-    #: torch's allocator found a GPU full in the rounds and emptied its cache, which stops the device
+    #: torch's allocator found a GPU full in timed steps and emptied its cache, which stops the device
     LITTLE_MEMORY = "little memory left"
     #: the mean step over all rounds is more than 3% above the typical one: the slow steps that the estimator
     #: trims are part of every total (time, cost, energy)

@@ -8,7 +8,8 @@ network adds; the bus bandwidth that adds no more. Where none of these says anyt
 
 Intervals are of joint draws of every input: the steps here by the pool, latency and bandwidth of a network
 each within its range, how delays of ranks are distributed, and one of the models that all say of the trial
-what was measured. A network changes a step that was measured as if by as much as the simulated one.
+what was measured. A network changes a step that was measured as if by as much as the simulated one. Where no
+network is named, what collectives are held for is a guess from the devices here, with an error of its own.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from raybench.analysis.stats.rounds import blocks_of
 from raybench.analysis.stats.statistics import CONFIDENCE, NORMAL_95, Estimate, inverse
 from raybench.analysis.units import as_if_unit, baseline_unit, level_unit
 from raybench.records.record import TrialRecord
-from raybench.records.requests import AsIf
+from raybench.records.requests import AS_IF, AsIf
 from raybench.spec.network import Line, Network, links_needed, within
 
 OF_CEILING = 0.95  # what is required of the efficiency over a free network: all of it no bandwidth brings
@@ -43,6 +44,11 @@ LOG_RATES = math.log(1e6), math.log(1e13)  # of a network, in bytes/s: the least
 # of a range, from worst to best: where it is drawn, and how often; the ends are within a 95% interval
 RANGE, WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0), (0.125, 0.25, 0.25, 0.25, 0.125)
 MIDDLE = 2
+
+# Relative, a standard deviation, of what a step is held for where no network is named. benchmarks/as_if.py:
+# 0.20 in 36 cases on gloo, whose ring loses more between its chunks the more nodes there are.
+HELD_ERROR = 0.2
+LEAST_HELD = 0.01  # of a step: with less the devices here are no faster joined than those asked for
 
 LINKS = {"cpu": ("tcp-25", "tcp-100"), "cuda": ("tcp-100", "infiniband-400")}  # what nodes are sold with
 
@@ -74,6 +80,7 @@ class MoreDevices:
     law: ByLaw | None = None  # what one makes of the headline's speed-up, whatever says the points
     fitted: Outlook | None = None
     bus_bytes_per_s: float | None = None  # of the headline's all-reduces alone, on the devices there are
+    missing: tuple[int, str] | None = None  # a number of devices that was not measured as if, and why
 
     def devices(self, number: int) -> str:
         """So many of them, in words."""
@@ -94,11 +101,12 @@ def more_devices(
     headline = results.headline
     if headline is None or headline.config.world_size == 1 or headline.config.oversubscribed:
         return None
-    seen = _Seen(results, headline, fitted.group.scaling if fitted else headline.config.scaling)
+    seen = _Seen(results, headline, fitted.group.scaling if fitted else headline.config.scaling, network)
     found = dict(seen.measured())
     waits = {asked.world_size: (each.waited_s or 0.0,) * 2 for asked, each in reversed(found.items())}
     if network is not None:
-        on_it = [as_if_on(network, size, headline.config.device) for size in sizes or seen.next_sizes]
+        on = sizes or [size for size in seen.next_sizes if network.joins(size)]
+        on_it = [as_if_on(network, size, headline.config.device) for size in on]
         able = [each for each in on_it if each in found or (each.lines and seen.can_simulate)]
         found = {each: found[each] if each in found else seen.simulated(each) for each in able}
     points = sorted(found.values(), key=lambda each: each.shape.world_size)
@@ -117,7 +125,8 @@ def more_devices(
         return None
     here = results.waterfall.bus_bandwidth_bytes_per_s if results.waterfall else None
     today = here.value if here else None
-    return MoreDevices(headline, seen.per_node, tuple(points), requirements, law, fitted, today)
+    missing = seen.missing if not any(each.how == "as if" for each in points) else None
+    return MoreDevices(headline, seen.per_node, tuple(points), requirements, law, fitted, today, missing)
 
 
 def as_if_on(network: Network, world_size: int, device: str) -> AsIf:
@@ -142,11 +151,16 @@ def as_if_on(network: Network, world_size: int, device: str) -> AsIf:
 class _Seen:
     """The headline's setting, as its trials have shown it."""
 
-    def __init__(self, results: Facts, headline: TrialRecord, mode: ScalingMode) -> None:
+    def __init__(
+        self, results: Facts, headline: TrialRecord, mode: ScalingMode, network: Network | None
+    ) -> None:
         self._fit, self._pool = results.fit, results.fit.pool
         self._config, self._buckets = headline.config, results.fit.buckets
         self._visits, self._mode = self._fit.visits(headline), mode
         self.per_node = -(-headline.config.world_size // (headline.nodes or 1))
+        # a network that does not say what joins the devices of a node has them joined as those of one here
+        is_inside_known = network is not None and network.local_bytes_per_s is not None
+        self._is_joined_as_here = headline.nodes in (None, 1) and not is_inside_known
         self._base = baseline_unit(self._config)
         self._scaling = found = results.scaling(headline)
         # slow steps are at least as frequent on more devices, any of which may be the slow one
@@ -166,6 +180,16 @@ class _Seen:
         """Whether the step is known without transfers, at the batch that more devices would have."""
         return self._mode == "weak" and bool(self._models) and self._pool.has(self._base)
 
+    @property
+    def missing(self) -> tuple[int, str] | None:
+        """A number of devices that was asked for and not measured as if, with the reason."""
+        for record in self._visits:
+            if record.request.kind == "steps" and record.steps is not None:
+                for name, asked in zip(AS_IF, record.request.as_if, strict=False):
+                    if name in record.steps.missing:
+                        return asked.world_size, record.steps.missing[name]
+        return None
+
     def measured(self) -> Iterator[tuple[AsIf, Expected]]:
         """What was measured as if on more devices, in any visit."""
         found: dict[object, tuple[AsIf, list[tuple[float, ...]]]] = {}
@@ -181,15 +205,20 @@ class _Seen:
         for unit, (asked, of_visits) in found.items():
             held_s, slow_s, fast_s, waited_s = np.mean(of_visits, axis=0).tolist()
             step_s = self._pool.time(unit).value
+            drawn: Mapping[Input, Array]
             if not asked.slow_lines:
-                over = np.zeros((1, len(RANGE), len(RANGE)))
-            elif self.can_simulate:
-                over = self._over_network(asked)
-                over = over - over[:, MIDDLE : MIDDLE + 1, MIDDLE : MIDDLE + 1]  # there it was measured
-            else:  # all that is held longer is in the step
-                more_s = np.interp(RANGE, (0.0, 0.5, 1.0), (slow_s - held_s, 0.0, fast_s - held_s))
-                over = np.log(np.maximum(1 + more_s / step_s, 0.5))[None, None, :].repeat(len(RANGE), axis=1)
-            point = self._point(asked, "as if", step_s, unit, _drawn(over))
+                errors = HELD_ERROR * np.random.default_rng(SEED).standard_normal(NUM_DRAWS)
+                drawn = {"held": np.log(np.maximum(1 + errors * held_s / step_s, 0.5))}
+            else:
+                if self.can_simulate:
+                    over = self._over_network(asked)
+                    over = over - over[:, MIDDLE : MIDDLE + 1, MIDDLE : MIDDLE + 1]  # there it was measured
+                else:  # all that is held longer is in the step
+                    more_s = np.interp(RANGE, (0.0, 0.5, 1.0), (slow_s - held_s, 0.0, fast_s - held_s))
+                    logs = np.log(np.maximum(1 + more_s / step_s, 0.5))
+                    over = logs[None, None, :].repeat(len(RANGE), axis=1)
+                drawn = _drawn(over)
+            point = self._point(asked, "as if", step_s, unit, drawn)
             yield asked, replace(point, held_s=held_s, waited_s=waited_s)
 
     def simulated(self, asked: AsIf) -> Expected:
@@ -205,7 +234,8 @@ class _Seen:
         drawn["model"] = drawn["model"] + missed
         unit = self._fit.unit(self._visits[0])
         point = self._point(asked, "simulated", step_s + waited_s, unit, drawn)
-        return replace(point, waited_s=waited_s)
+        held_s = step_s - self._models[0].step_s(self._config.setting.bucket_cap_mb)
+        return replace(point, waited_s=waited_s, held_s=held_s if self._is_joined_as_here else None)
 
     def waits_s(self, world_size: int) -> tuple[float, float]:
         """By how much the slowest of so many is later than that of the ranks here, in s: at least, at most.
@@ -347,9 +377,9 @@ class _Seen:
         return np.asarray(np.log(np.array(steps_s) / middle_s))
 
     def _network_step_s(self, model: StepModel, asked: AsIf, lines: Sequence[Line] | None = None) -> float:
-        """The step over ``lines``, where devices share nodes no faster than these share theirs."""
+        """The step over ``lines``; devices that share nodes may be joined no faster than these are."""
         lines = asked.lines if lines is None else lines
-        if asked.nodes != asked.world_size:
+        if asked.nodes != asked.world_size and self._is_joined_as_here:
             sizes = asked.world_size, self._config.world_size
             more, here = (bus_factor("all_reduce", size) for size in sizes)
             least = model.wire.s_per_byte * more / here

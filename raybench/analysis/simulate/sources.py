@@ -90,9 +90,9 @@ def outlook_of_study(results: Facts, run: Work, devices_per_node: int) -> Outloo
 
 def devices_of_node(environment: Environment, study: Study) -> int:
     """How many workers of a resolved study a node of this kind has room for."""
-    if study.resources.device == "cpu":
-        return environment.usable_cores // study.resources.cpus_per_worker
-    return len(environment.gpus)
+    if study.resources.device == "cuda":
+        return len(environment.gpus)
+    return environment.usable_cores // study.resources.cpus_per_worker
 
 
 def _record_measurement(

@@ -130,7 +130,7 @@ Refusal = Literal[
 ]
 How = Literal["as if", "simulated", "fit", "law"]
 # the steps here, the network's, the wait for the slowest, and how a step is simulated
-Input = Literal["rounds", "latency", "bandwidth", "stragglers", "model"]
+Input = Literal["rounds", "held", "latency", "bandwidth", "stragglers", "model"]
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ MOST = 1000  # visits, starts, seeds: more would not be made to tell
 class Verdict(StrEnum):
     """What the interval of a gain says."""
 
-    #: the whole interval is above 0, and not within the margin
+    #: a gain of `search.minimum_gain` at least, whose whole interval is above 0
     BETTER = "better"
-    #: the whole interval is below 0, and not within the margin
+    #: the same below 0
     WORSE = "worse"
     #: the whole interval is within `search.minimum_gain` of 0
     AS_GOOD = "as good"
@@ -28,9 +28,9 @@ def verdict(gain: Estimate, margin: float) -> Verdict:
     """Of a relative gain, 0 for none; what lies within ``margin`` of it makes no difference."""
     if -margin <= gain.low and gain.high <= margin:
         return Verdict.AS_GOOD
-    if gain.low > 0:
+    if gain.low > 0 and gain.value >= margin:
         return Verdict.BETTER
-    return Verdict.WORSE if gain.high < 0 else Verdict.UNKNOWN
+    return Verdict.WORSE if gain.high < 0 and gain.value <= -margin else Verdict.UNKNOWN
 
 
 def slower_by(speed: Estimate, share: float) -> Verdict:
@@ -68,8 +68,8 @@ def half_width_of(mean: Estimate, number: int) -> float:
 
 
 def _room(gain: Estimate, margin: float) -> float:
-    """What the half-width must fit into: between the value and 0, or the value and the end of the margin."""
-    return max(abs(gain.value), margin - abs(gain.value))
+    """What the half-width must fit into: between the value and 0, or within the margin to its end."""
+    return abs(gain.value) if abs(gain.value) >= margin else margin - abs(gain.value)
 
 
 @dataclass(frozen=True, slots=True)

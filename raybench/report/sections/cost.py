@@ -10,12 +10,12 @@ from raybench.analysis.recommendation import DeviceAdvice
 from raybench.analysis.results import StudyResults
 from raybench.analysis.scaling import Scaling
 from raybench.analysis.stats.statistics import Estimate
-from raybench.report.format import figures, interval, plain_lasting, sentence, times
+from raybench.report.format import figures, interval, plain_lasting, run_words, times
 from raybench.report.table import Column, Table, make_table, numbers
 
 
 def cost_table(results: StudyResults) -> Table:
-    """Device time, or money where there is a price, of a run on one device and on several; what runs save."""
+    """Time, device time and, at a price, money of a run on one device and on several; what runs save."""
     price, shown = results.study.cost.price_per_device_hour, _shown(results)
     at = f"At {price:g} a device-hour." if price else "No price is set (`cost.price_per_device_hour`)."
     made_of = (
@@ -35,17 +35,15 @@ def cost_table(results: StudyResults) -> Table:
         numbers("devices", lambda each: each.world_size),
         Column("setting", lambda each: each.label),
         numbers("time", lambda each: each.cost.time_s, plain_lasting),
-        # money takes the place of device time where there is a price; columns of nothing are not shown
         numbers("cost", lambda each: each.cost.money, interval),
-        numbers("device-time", lambda each: None if each.cost.money else each.cost.device_s, plain_lasting),
+        numbers("device-time", lambda each: each.cost.device_s, plain_lasting),
         numbers("energy, kJ", lambda each: each.cost.energy_joules, lambda joules: figures(joules / 1e3)),
-        numbers(
-            "device-time over one's", lambda each: None if each.cost.money else each.device_time_ratio, times
-        ),
+        # where there is a price, money saved takes its place: columns of nothing are not shown
+        numbers("device-time over one's", lambda each: None if price else each.device_time_ratio, times),
         numbers(f"time {saved}", lambda each: each.saved_s, lambda time_s: of_runs(time_s, plain_lasting)),
         numbers(f"money {saved}", lambda each: each.saved_money, lambda money: of_runs(money, interval)),
     ]
-    return make_table("Cost", f"{sentence(results.run.name)}. {at} {made_of}", columns, shown)
+    return make_table("Cost", f"A run is {run_words(results.run.epochs)}. {at} {made_of}", columns, shown)
 
 
 def _shown(results: StudyResults) -> list[CostPoint]:

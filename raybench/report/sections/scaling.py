@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from matplotlib.container import BarContainer
     from matplotlib.figure import Figure
 
-MFU = "MFU: of the peak of large matrix products (of the data sheet's)."
-STATUS = (
+MFU_WORDS = "MFU: of the peak of large matrix products (of the data sheet's)."
+STATUS_WORDS = (
     f"Excellent: {EXCELLENT:.0%} efficiency or more; good: {GOOD:.0%}; poor: less; negative: certainly "
     "slower than one."
 )
@@ -94,6 +94,7 @@ SPEEDUP = Column[Row]("speed-up", lambda row: speedup_cell(row.point.scaling), r
 EFFICIENCY: Column[Row] = numbers(
     "efficiency", lambda row: row.point.scaling.efficiency, percent, "", stays=True
 )
+STATUS = Column[Row]("status", lambda row: _status_cell(row.point.scaling))
 
 
 def scaling_table(results: StudyResults) -> Table:
@@ -101,7 +102,7 @@ def scaling_table(results: StudyResults) -> Table:
     rows = scaling_rows(results)
     has_mfu = any(row.mfu is not None for row in rows)
     mfu = Column[Row]("MFU", _mfu_cell, right=True)
-    status = Column[Row]("status", lambda row: _status_cell(row.point.scaling))
+    again = Column[Row]("in another run", lambda row: _again_cell(row.point.scaling), right=True)
     columns: list[Column[Row]] = [
         DEVICES,
         SETTING,
@@ -109,12 +110,12 @@ def scaling_table(results: StudyResults) -> Table:
         numbers("samples/s", lambda row: row.point.scaling.throughput_samples_per_s, interval),
         SPEEDUP,
         EFFICIENCY,
-        Column("in another run", lambda row: _again_cell(row.point.scaling), right=True),
-        mfu if has_mfu else status,
+        mfu if has_mfu else again,  # the answer says where another run would be; MFU stands nowhere else
+        STATUS,
     ]
-    last = MFU if has_mfu else STATUS
-    first = f"95% intervals of this run, {_n_words(rows)}. In another run: where efficiency would lie."
-    caption = " ".join([first, *_tokens_words(rows), last])
+    words = MFU_WORDS if has_mfu else "In another run: where efficiency would lie."
+    first = f"95% intervals of this run, {_n_words(rows)}."
+    caption = " ".join([first, words, *_tokens_words(rows), STATUS_WORDS])
     if left_out := more_settings(results):
         caption += f" {plural(left_out, 'setting')} more in summary.csv."
     if any(record.config.oversubscribed for record in results.complete):

@@ -78,15 +78,39 @@ def _parity_of(comparison: Comparison, where: str, other: str) -> str:
 MOST_GROUPS = 7  # columns of a table: with the metrics' names it stays narrow enough to paste
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Trained:
-    """A column: one setting on one number of devices, and what it is compared with."""
+    """A column or a line: one setting on one number of devices, and what it is compared with."""
 
     heading: str
     group: TrainedGroup
     over_one: Comparison | None  # several devices against one
     over_default: Comparison | None  # a changed setting against the default, on equally many devices
     epoch_samples: int | None
+    is_between: bool  # one device and the most of its study
+
+
+def _fitting(named: Mapping[str, StudyResults], most: int) -> tuple[list[_Trained], int]:
+    """As many groups of all results as fit, in order, and how many do not.
+
+    Numbers of devices between one and the most are left out first, then changes of the default, and of
+    these one device first: the most devices are what a training is made for.
+    """
+    every = [
+        _Trained(
+            f"{name}: {named_group(group)}" if name else named_group(group),
+            group,
+            training.comparison(group),
+            training.change(group),
+            results.epoch_samples,
+            1 < group.world_size < max(each.world_size for each in training.groups),
+        )
+        for name, results in named.items()
+        if (training := results.training) is not None
+        for group in _in_order(training)
+    ]
+    kept = sorted(every, key=lambda each: (each.is_between, bool(each.group.changes), -each.group.world_size))
+    return [each for each in every if each in kept[:most]], len(every[most:])
 
 
 def training_table(named: Mapping[str, StudyResults]) -> Table:
@@ -94,20 +118,8 @@ def training_table(named: Mapping[str, StudyResults]) -> Table:
 
     ``named``: the results side by side, by the names that their columns begin with; of one alone "".
     """
-    columns = [
-        _Trained(
-            f"{name}: {named_group(group)}" if name else named_group(group),
-            group,
-            training.comparison(group),
-            training.change(group),
-            results.epoch_samples,
-        )
-        for name, results in named.items()
-        if (training := results.training) is not None
-        for group in _in_order(training)
-    ]
-    shown = columns[:MOST_GROUPS]
-    pair = shown[1].over_one if len(columns) == 2 else None
+    shown, left_out = _fitting(named, MOST_GROUPS)
+    pair = shown[1].over_one if len(shown) == 2 else None
     rows = {metric: tuple(map(cell, shown)) for metric, cell in _METRICS.items()}
     if rows["best test accuracy"] == rows["test accuracy"]:
         del rows["best test accuracy"]
@@ -120,7 +132,7 @@ def training_table(named: Mapping[str, StudyResults]) -> Table:
     headings = [each.heading for each in shown] + (["speed-up", "change"] if pair else [])
     return Table(
         "One device and several",
-        _caption(shown, len(columns) - len(shown)),
+        _caption(shown, left_out),
         (Column("metric", stays=True), *(Column(each, right=True, stays=True) for each in headings)),
         tuple((metric, *cells) for metric, cells in rows.items() if _says_something(metric, cells)),
     )
@@ -187,6 +199,11 @@ _METRICS: dict[str, Callable[[_Trained], str]] = {
     "test loss": lambda each: known(each.group.epochs[-1].test_loss, interval),
     "time to target, s": lambda each: _to_target(each.group),
     "optimizer steps an epoch": lambda each: f"{each.group.runs[0].epochs[-1].steps:,}",
+    "samples per device": lambda each: range_words(each.group.runs[0].epochs[-1].samples),
+    "peak memory": lambda each: known(
+        each.group.peak_memory_bytes, lambda most: f"{figures(most / 2**20)} MiB"
+    ),
+    "utilization": lambda each: known(each.group.utilization, percent),
     "epochs": lambda each: f"{each.group.num_epochs}{', stopped' if each.group.stopped_by else ''}",
     "seeds": lambda each: str(len(each.group.runs)),
 }
@@ -227,6 +244,7 @@ def _caption(shown: Sequence[_Trained], left_out: int) -> str:
     epochs = plural(max(each.group.num_epochs for each in shown), "epoch")
     words = [f"After {epochs}, n = {number_words(numbers, 'seed')}; an epoch's time is without evaluation."]
     if max(each.group.num_epochs for each in shown) > 1:
+        words.append("Times of an epoch leave out the first, which warms up.")
         words.append(f"As good, and converged: within {spec.tolerance_points:g} points.")
     elif max(numbers) > 1:
         words.append(f"As good: within {spec.tolerance_points:g} points.")
@@ -248,22 +266,23 @@ def _caption(shown: Sequence[_Trained], left_out: int) -> str:
 _EPOCH_COLUMNS: list[Column[tuple[str, EpochMeans]]] = [
     Column("trained on", lambda row: row[0]),
     numbers("epoch", lambda row: row[1].epoch),
-    numbers("train loss", lambda row: row[1].train_loss, interval),
-    numbers("train accuracy", lambda row: row[1].train_accuracy, lambda share: _percent(share)),
-    numbers("test loss", lambda row: row[1].test_loss, interval),
-    numbers("test accuracy", lambda row: row[1].test_accuracy, lambda share: _percent(share)),
-    numbers("time", lambda row: row[1].train_s, plain_lasting),
+    numbers("train loss", lambda row: row[1].train_loss, interval, stays=True),
+    numbers("train accuracy", lambda row: row[1].train_accuracy, lambda share: _percent(share), stays=True),
+    numbers("test loss", lambda row: row[1].test_loss, interval, stays=True),
+    numbers("test accuracy", lambda row: row[1].test_accuracy, lambda share: _percent(share), stays=True),
+    numbers("time", lambda row: row[1].train_s, plain_lasting, stays=True),
 ]
 
 
 def epochs_table(results: StudyResults) -> Table:
     """Each epoch on each number of devices; of one epoch the table of the whole training says it."""
-    groups = _in_order(results.training)[:MOST_GROUPS] if results.training else ()
-    if all(len(group.epochs) < 2 for group in groups):
+    shown, _ = _fitting({"": results}, MOST_GROUPS)
+    if all(len(each.group.epochs) < 2 for each in shown):
         return empty_table("Epochs")
-    rows = [(named_group(group), means) for group in groups for means in group.epochs]
+    rows = [(each.heading, means) for each in shown for means in each.group.epochs]
+    columns = [each for each in _EPOCH_COLUMNS if any(each.cell(row) != NONE for row in rows)]
     caption = "Mean over the seeds, without evaluation; epochs.csv has every seed."
-    return make_table("Epochs", caption, _EPOCH_COLUMNS, rows)
+    return make_table("Epochs", caption, columns, rows)
 
 
 def _percent(share: Estimate) -> str:
@@ -305,12 +324,12 @@ def draw_training(results: StudyResults) -> Figure | None:
     from matplotlib.ticker import MaxNLocator
 
     training = results.training
-    groups = _in_order(training)[:MOST_CURVES] if training else []
+    trained, _ = _fitting({"": results}, MOST_CURVES)
 
     def lines(value: Callable[[EpochMeans], Estimate | None]) -> list[Line]:
         every = (
-            make_line(named_group(group), [(float(means.epoch), value(means)) for means in group.epochs])
-            for group in groups
+            make_line(each.heading, [(float(means.epoch), value(means)) for means in each.group.epochs])
+            for each in trained
         )
         return [line for line in every if len(line.points) > 1]
 

@@ -34,6 +34,9 @@ from raybench.worker.devices.device import (
 
 PAUSE_CYCLES = 20_000_000  # by which the clock of a pause is known: some 10 ms
 
+_CUDNN: Any = torch.backends.cudnn
+TF32: tuple[Any, ...] = (torch.backends.cuda.matmul, _CUDNN.conv, _CUDNN.rnn)  # torch's switches of it
+
 UTILIZATION_EVERY_S = 1.0  # the driver's own sample period is between 1/6 s and 1 s
 
 
@@ -58,7 +61,7 @@ class CUDADevice(Device):
         """``nccl_log``: the file to which NCCL logs, see ``have_nccl_log``."""
         self.torch_device = device
         self.ddp_device_ids: list[torch.device] | None = [device]
-        self._own_tf32 = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+        self._own_tf32 = self._left_tf32 = _tf32()
         self._nvml: Any = None
         self._handle: Any = None
         self._nccl_log = nccl_log
@@ -72,15 +75,17 @@ class CUDADevice(Device):
     def activate(self, setting: Setting, threads: int) -> None:
         """tf32, for convolutions too, and cuDNN's search for the fastest algorithms."""
         torch.cuda.set_device(self.torch_device)  # code written for one GPU may have chosen another
+        switches = zip(self._own_tf32, _tf32(), self._left_tf32, strict=True)
+        # one that is not as it was left was set by code of the user's since
+        self._own_tf32 = [own if now == left else now for own, now, left in switches]
+        self._left_tf32 = ["tf32" if setting.precision == "tf32" else "ieee"] * len(TF32)
         if setting.precision == "default":
-            _set_tf32(*self._own_tf32)
-        else:
-            is_tf32 = setting.precision == "tf32"
-            _set_tf32("high" if is_tf32 else "highest", is_tf32)
-        if setting.precision not in ("default", "tf32"):
-            # else these take what code has set for all of torch, whatever the older switch says
-            cudnn: Any = torch.backends.cudnn
-            cudnn.conv.fp32_precision = cudnn.rnn.fp32_precision = "ieee"
+            self._left_tf32 = self._own_tf32
+        # torch's older switches first: they set the others too, and torch does not read one that differs
+        torch.set_float32_matmul_precision("high" if self._left_tf32[0] == "tf32" else "highest")
+        torch.backends.cudnn.allow_tf32 = self._left_tf32[1] == "tf32"
+        for switch, value in zip(TF32, self._left_tf32, strict=True):
+            switch.fp32_precision = value
         torch.backends.cudnn.benchmark = setting.cudnn_benchmark
 
     def synchronize(self, devices: Sequence[int] = ()) -> None:
@@ -268,10 +273,8 @@ def networks_in(log: str) -> str | None:
     return ", ".join(sorted({"".join(each) for each in found})) or None
 
 
-def _set_tf32(matmul: str, convolutions: bool) -> None:
-    """Torch's two switches: for matrix products, and for cuDNN's convolutions."""
-    torch.set_float32_matmul_precision(matmul)
-    torch.backends.cudnn.allow_tf32 = convolutions
+def _tf32() -> list[str]:
+    return [switch.fp32_precision for switch in TF32]
 
 
 class CUDAMoment(Moment):

@@ -119,7 +119,7 @@ class Device:
     def activate(self, setting: Setting, threads: int) -> None:
         """Set what holds for the whole process: ``threads`` unless the setting names some, tf32, cuDNN.
 
-        ``precision = "default"`` gives back what torch had for tf32 when the device was opened.
+        ``precision = "default"`` leaves tf32 as the user's code has set it.
         """
         wanted = setting.num_threads or threads
         if torch.get_num_threads() != wanted:

@@ -203,8 +203,8 @@ class ScriptTrial:
         compression = given.pop("gradient_compression", "none")
         if "bucket_cap_mb" in given:
             given |= bucket_arguments(given["bucket_cap_mb"])
-        if "broadcast_buffers" in given:
-            given[SYNC_BUFFERS] = given.pop("broadcast_buffers")
+        if "broadcast_buffers" in given:  # by its newer name; the script may have it by the older one
+            given |= {"broadcast_buffers": None, SYNC_BUFFERS: given["broadcast_buffers"]}
         return Launch(
             rank=self._team.ranks[self._team.rank],
             script=script.script,
@@ -314,7 +314,7 @@ class ScriptTrial:
         is_asked = "batch_size" in script.placeholders
         if not any(counted):  # one rank may read for all
             if is_asked:  # with as many micro-batches as there are backward passes
-                in_all = batch * sum(max(1, each.passes) for each in about)
+                in_all = batch * sum(each.passes for each in about)
                 return float(in_all), in_all
             raise InvalidTrialError(
                 "samples of a step: neither torch's DataLoaders nor {batch_size} in --args tell them; "
@@ -404,8 +404,7 @@ class ScriptTrial:
                 return rounds
 
     def _order(self, variant: ScriptVariant, step_s: float, num_variants: int) -> Order:
-        seconds = self._device.block_seconds
-        steps = timed_steps(step_s, step_s, self._request.measure, num_variants, seconds)
+        steps = timed_steps(step_s, step_s, self._request.measure, num_variants, self._device.block_seconds)
         return Order(variant, max(discarded_steps(step_s), self._steps_ahead), steps)
 
     def _gathers(self, done: Mapping[Variant, Sequence[BlockDone]]) -> bool:

@@ -61,6 +61,7 @@ OWN_DIRECTORY = (
 _NO_FILE = re.compile(r"no such file|not found|download", re.IGNORECASE)  # torchvision's words among them
 TAKES_OVER = 3  # steps of another optimizer without one of the clock's: those of a GAN take turns
 MOST = 0.6  # of the steps, which draw from a loader that trains
+RARE = 0.25  # of the steps: a data set that fewer draw from, alongside another, is an evaluation's
 ASKED = "_raybench_asked"  # of a loader's iterator: samples of the batches that it will give
 BUILT_IN = {  # hooks of DDP's in C++
     BuiltinCommHookType.ALLREDUCE: allreduce_hook,
@@ -214,8 +215,8 @@ class Stopwatch:
         self._overridden: dict[str, str] = {}
         self._drawn = Drawn()  # since the last step
         self._steps: list[Drawn] = []
-        self._passes, self._is_passing = 0, False  # backward, since the last step
-        self._forwards = 0  # of DDP, with gradients
+        # backward, since the last step, by whether they keep their graph
+        self._passes, self._is_passing = Counter[bool](), False
         self._step_passes: list[int] = []
         self._prefetched = 0  # batches, by the loader processes
         self._skips_steps = False
@@ -266,9 +267,9 @@ class Stopwatch:
         if self._is_over:
             raise Enough
         self._steps.append(self._drawn)
-        # a batch may have several losses, each with a pass; a model may be outside of DDP, or compiled
-        self._step_passes.append(min(self._forwards or self._passes, self._passes))
-        self._drawn, self._passes, self._forwards, self._phase = Drawn(), 0, 0, "other"
+        # a batch may have several losses, each with a pass: the last frees the graph, where any does
+        self._step_passes.append(self._passes[False] or self._passes[True])
+        self._drawn, self._passes, self._phase = Drawn(), Counter(), "other"
         if self._block is None or self._block.end_step(self._mark()):
             began = perf_counter()
             try:
@@ -325,11 +326,10 @@ class Stopwatch:
         def counted(loader: _BaseDataLoaderIter) -> Any:
             """Samples are what the loader asks its data set for, whatever a batch looks like."""
             indices = take_indices(loader)  # type: ignore[no-untyped-call]
-            # one that streams is asked for a whole batch at its end too
-            if (
-                loader._dataset_kind == _DatasetKind.Map
-                and loader._auto_collation
-                and isinstance(indices, Sized)
+            # one that streams is asked for a whole batch at its end too; one that gives whole batches is
+            # asked by the number of a batch, or by those of its samples
+            if loader._dataset_kind == _DatasetKind.Map and isinstance(
+                indices, Sized if loader._auto_collation else list
             ):
                 vars(loader).setdefault(ASKED, deque()).append(len(indices))
             return indices
@@ -352,7 +352,8 @@ class Stopwatch:
             finally:
                 if is_whole:
                     self._is_passing = False
-                    self._passes += 1
+                    keeps = kwargs.get("retain_graph") or any(args[2:3])  # its place, where Tensor has it
+                    self._passes[bool(keeps)] += 1
 
         torch.autograd.backward = torch.compiler.disable(counted)  # type: ignore[no-untyped-call]
 
@@ -396,7 +397,6 @@ class Stopwatch:
             if torch.compiler.is_compiling():  # a compiled pass is one piece
                 return forward(ddp, *args, **kwargs)
             self._enter("forward")
-            self._forwards += torch.is_grad_enabled()
             found = forward(ddp, *args, **kwargs)
             self._enter("backward")
             return found
@@ -444,8 +444,7 @@ class Stopwatch:
             raise Enough
         for switch in self._switches:
             switch.turn(sends=order.variant != "local")
-        paused_s = perf_counter() - paused_at
-        self._block = _Block(order, [("other", self._mark())], _num_collectives(), paused_s)
+        self._block = _Block(order, [("other", self._mark())], _num_collectives(), perf_counter() - paused_at)
 
     def _done(self) -> BlockDone:
         if self._gpu is not None:
@@ -473,7 +472,8 @@ class Stopwatch:
         modules = [each.ddp for each in self._switches if each.ddp is not None]
         assert self._clock is not None
         trained = [each for group in self._clock.param_groups for each in group["params"]]
-        samples_per_step, full_step, epoch_samples = _of_a_step(self._steps)
+        passes = max(1, median_high(self._step_passes))
+        samples_per_step, full_step, epoch_samples = _of_a_step(self._steps, passes)
         gpu = self._gpu
         return About(
             world_size=dist.get_world_size() if dist.is_initialized() else None,
@@ -481,7 +481,7 @@ class Stopwatch:
             finds_unused=any(ddp.find_unused_parameters for ddp in modules),
             samples_per_step=samples_per_step,
             full_step=full_step,
-            passes=median_high(self._step_passes),
+            passes=passes,
             epoch_samples=epoch_samples or None,
             num_parameters=sum(each.numel() for each in trained),
             overridden=dict(self._overridden),
@@ -509,21 +509,25 @@ def _num_collectives() -> int:
     return sum(int(group._get_sequence_number_for_group()) for group in groups)
 
 
-def _of_a_step(steps: Sequence[Drawn]) -> tuple[float, int, int]:
+def _of_a_step(steps: Sequence[Drawn], passes: int) -> tuple[float, int, int]:
     """Samples of the mean step, of a full one, and of the data set that gives them; 0: loaders do not tell.
 
-    What the first step draws ahead of the others, as one batch to look at it, is left out.
+    What the first step draws ahead of the others, as one batch to look at it, is left out. Where no other
+    step draws any, one batch is that of every pass; several were looked at, or are kept and taken apart.
     """
     later = steps[1:] or steps
+    if not any(later) and [batches for batches, _ in steps[0].values()] == [1]:
+        (((_, length), (_, samples)),) = steps[0].items()
+        return float(passes * samples), passes * samples, length
     drew = [step for step in later if any(samples for _, samples in step.values())]
-    if not drew:  # once, and used in every step; or never
-        first = sum(samples for _, samples in steps[0].values())
-        return float(first), first, max((length for _, length in steps[0]), default=0)
     if len(drew) < MOST * len(later):  # as for an evaluation alone, or for several steps at once
         return 0.0, 0, 0
     usual = median_high(max(batches for batches, _ in step.values()) for step in drew)
-    # an evaluation draws many batches in one step; a loader that reads ahead twice as many, sometimes
-    trained = [{each: of for each, of in step.items() if of[0] <= 2 * usual} for step in later]
+    often = {each for each, times in Counter(itertools.chain(*later)).items() if times >= RARE * len(later)}
+    # an evaluation draws from a set of its own now and then; tasks in turn may be as rare, but alone
+    steady = [{each: of for each, of in step.items() if each in often} or step for step in later]
+    # or it draws many batches in one step; a loader that reads ahead twice as many, sometimes
+    trained = [{each: of for each, of in step.items() if of[0] <= 2 * usual} for step in steady]
     drawn = [
         sum(samples for _, samples in kept.values())
         for kept, step in zip(trained, later, strict=True)
@@ -545,10 +549,14 @@ def _length(batch: Any) -> int:
 
 
 def _number_of(loader: Any) -> int:
-    """Samples of its data set, asked once; 0 where it does not say: one that streams has no length."""
+    """Samples of its data set, asked once; 0 where it does not say.
+
+    One that streams has no length, and that of one that gives whole batches is their number.
+    """
     if not hasattr(loader, "_raybench_samples"):
         try:
-            loader._raybench_samples = len(loader._dataset)
+            by_sample = loader._auto_collation or ASKED in vars(loader)
+            loader._raybench_samples = len(loader._dataset) if by_sample else 0
         except Exception:  # whatever a data set raises there, it is of no use here
             loader._raybench_samples = 0
     return int(loader._raybench_samples)

@@ -4,9 +4,9 @@ The buckets, their order, what overlaps with them and the optimizer are real. As
 all-reduce takes; collectives of the forward pass (buffers, SyncBatchNorm) are as here. Each bucket is
 all-reduced, and then holds the channel for what more devices would take longer, so that the next begins after
 it. What an all-reduce takes here is measured alone before the rounds. Each step begins with the wait for the
-slowest of so many devices, drawn from what the steps of each rank differ by among themselves (the variant
-``local``): every rank waits for the same, the largest of N draws less the largest of as many as there are
-ranks, which these have already. What a rank is always slower by stays, and is not multiplied.
+slowest of so many devices, drawn from the steps of each rank (the variant ``local``): every rank waits for
+the same, the largest of N draws less the largest of one of each rank, for which these wait already. What a
+rank is always slower by stays, and is not multiplied: the others are on average as fast as the middle one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from queue import SimpleQueue
-from statistics import median
+from statistics import median, median_low
 from threading import Thread
 from time import perf_counter, sleep
 from typing import Any
@@ -45,7 +45,7 @@ IN_A_ROW = 5  # messages, where a device is given them ahead
 TIMED_S, LEAST_TIMES, MOST_TIMES = 0.06, 3, 15  # of a size
 IDLE_S = 0.002  # before each, as between the buckets of a step: threads that wait have fallen asleep
 # of the steps by which ranks differ from themselves, and how many before them are thrown away
-SPREAD_S, LEAST_STEPS, MOST_STEPS, FIRST_STEPS = 0.5, 30, 300, 3
+SPREAD_S, LEAST_STEPS, MOST_STEPS, FIRST_STEPS = 1.0, 12, 300, 3
 DRAWS = 4096
 ENDS_S = 1.0  # a thread that waits for nothing
 SHORTEST_PAUSE_S = 100e-6  # the system wakes a thread later than that
@@ -137,10 +137,8 @@ def longer_s(
     return latency_s * (steps - 1) + (here_s - latency_s) * (bytes_more - 1)
 
 
-def rank_spread(
-    team: Team, device: Device, step: Callable[[], None], step_s: float
-) -> tuple[list[Floats], float]:
-    """Of each rank, its steps over what they drift along, less 1; and the slowest rank's mean step in s.
+def rank_times(team: Team, device: Device, step: Callable[[], None], step_s: float) -> list[Floats]:
+    """Of each rank its steps in s, less what they drift by.
 
     ``step``: without transfers. A collective call.
     """
@@ -154,19 +152,21 @@ def rank_spread(
     times = stopwatch.read()[FIRST_STEPS:]
     places = np.arange(len(times))
     drift = np.polyval(np.polyfit(places, times, 1), places)
-    spreads = team.gather((times / drift - 1, float(times.mean())))
-    return [spread for spread, _ in spreads], max(mean_s for _, mean_s in spreads)
+    found: list[Floats] = team.gather(times - drift + times.mean())
+    return found
 
 
-def waits_s(residuals: Sequence[Floats], step_s: float, size: int, asked: int, seed: int) -> Floats:
-    """Draws of how much later than the slowest of ``size`` devices the slowest of ``asked`` is, in s.
+def waits_s(ranks: Sequence[Floats], asked: int, seed: int) -> Floats:
+    """Draws of how much later than the slowest of ``ranks`` the slowest of ``asked`` devices is, in s.
 
-    ``residuals``: of each rank, its steps over its own mean, less 1. Equal on all ranks for equal arguments.
+    ``ranks``: of each its steps. Equal on all ranks for equal arguments.
     """
-    random = np.random.default_rng(seed)
-    drawn = [random.choice(residuals[each % len(residuals)], DRAWS) for each in range(asked)]
-    here = np.max(drawn[:size], axis=0)
-    found: Floats = step_s * (np.maximum(here, np.max(drawn, axis=0)) - here)
+    random, middle_s = np.random.default_rng(seed), median_low([float(each.mean()) for each in ranks])
+    drawn = [random.choice(ranks[each % len(ranks)], DRAWS) for each in range(asked)]
+    for place in range(len(ranks), asked):
+        drawn[place] = drawn[place] + middle_s - ranks[place % len(ranks)].mean()
+    here = np.max(drawn[: len(ranks)], axis=0)
+    found: Floats = np.max(drawn, axis=0) - here
     return found
 
 
@@ -312,15 +312,13 @@ class AsIfSteps:
 
         return waiting_step
 
-    def held(self, asked: AsIf, waits: Floats) -> HeldSteps:
-        """What is added to a step, on average."""
+    def held(self, asked: AsIf) -> HeldSteps:
+        """What is added to a step, on average, beside the wait for the slowest."""
         middle_s, slow_s, fast_s = (
             sum(self._longer_s(asked, size, lines) for size in self._bucket_bytes)
             for lines in (asked.lines, asked.slow_lines, asked.fast_lines)
         )
-        return HeldSteps(
-            held_s=middle_s, slow_held_s=slow_s, fast_held_s=fast_s, waited_s=float(waits.mean())
-        )
+        return HeldSteps(held_s=middle_s, slow_held_s=slow_s, fast_held_s=fast_s, waited_s=0.0)
 
     def _longer_s(self, asked: AsIf, bucket_bytes: float, lines: Lines | None = None) -> float:
         message_bytes, team = self._share * bucket_bytes, self._team

@@ -19,6 +19,7 @@ from raybench.records.requests import Variant
 from raybench.records.results import PCIeLink
 from raybench.worker.communicators import Team
 from raybench.worker.devices.device import Device, Moment
+from raybench.worker.memory import allocator_retries
 from raybench.worker.strategies.models import StrategyModels
 
 
@@ -42,6 +43,12 @@ class BlockMeters:
         self._device, self._measured = device, measured
         self._round = RoundLook()
         self.pcie_link: PCIeLink | None = None  # when it was last looked at
+        self.allocator_retries = 0  # in timed steps: the first of a block find what other variants have left
+
+    def start(self, variant: Variant) -> None:
+        """The timed steps of a block begin."""
+        if variant == self._measured:
+            self.allocator_retries -= allocator_retries(self._device)
 
     def look(self, variant: Variant, late: Moment) -> None:
         """All steps of the block are given: looks when the device has come to ``late``, one of the last."""
@@ -55,6 +62,7 @@ class BlockMeters:
         if device.tells_utilization:  # its own clock, not the mean over a host's cores
             look.clocks_mhz[variant] = device.clock_mhz()
         if variant == self._measured:
+            self.allocator_retries += allocator_retries(device)
             look.clock_mhz = look.clocks_mhz[variant] if look.clocks_mhz else device.clock_mhz()
             self.pcie_link = device.pcie_link()
 

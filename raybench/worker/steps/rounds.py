@@ -106,6 +106,7 @@ class LoopResult:
     hosts: tuple[int, ...] = ()  # a number for the host of each rank
     host_cores: tuple[int, ...] = ()  # of each rank's host
     pcie_link: PCIeLink | None = None  # of this rank's device, at work
+    allocator_retries: int = 0  # of this rank's, in the timed steps of what is measured
 
     def add_block(self, variant: Variant, ranks: tuple[int, ...], times: StepTimes) -> Block:
         """Keep a block's step times, of shape ``(ranks, steps)``; what the round to come has of it."""
@@ -153,7 +154,9 @@ class MeasuringLoop:
         loaders = any(run.batches is not None and run.batches.prefetched for run in self._runs)
         self._cores = CoreMeter(has_children=loaders)
         self._other_load = OtherLoad(team)
-        self._turns = alternating(self._other_load.hosts)  # of those that work alone, round by round
+        # of those that work alone, round by round: a visit begins where the one before it has ended
+        turns, first = alternating(self._other_load.hosts), request.visit * request.measure.min_rounds
+        self._turns = [turns[(first + number) % team.size] for number in range(team.size)]
         self._result = LoopResult(hosts=self._other_load.hosts, host_cores=self._other_load.host_cores)
 
     def run(self) -> LoopResult:
@@ -165,6 +168,7 @@ class MeasuringLoop:
             if decision.stop:
                 self._result.stopped_by, self._result.seconds = decision.stop, perf_counter() - self._began
                 self._result.pcie_link = self._meters.pcie_link
+                self._result.allocator_retries = self._meters.allocator_retries
                 break
         return self._result
 
@@ -228,6 +232,8 @@ class MeasuringLoop:
         discarded, timed = self._discarded(run), self._sizes[run.variant].timed
         self._stopwatch.start()
         for index in range(discarded + timed):
+            if index == discarded:
+                self._meters.start(run.variant)
             run.step()
             self._stopwatch.lap()
             if index == 3 * (discarded + timed) // 4:

@@ -23,12 +23,12 @@ from raybench.errors import InvalidTrialError
 from raybench.machine.host import quota_periods, quota_used_up
 from raybench.records.messages import BlockStepTimes, Keep, OnProgress, Outcome, Progress, RankFile
 from raybench.records.requests import AS_IF, Configuration, ProbeRequest, StepsRequest
-from raybench.records.results import Beside, PCIeLink, ProbeResult, StepsResult
+from raybench.records.results import Beside, ProbeResult, StepsResult
 from raybench.worker.communicators import Team, default_group
 from raybench.worker.devices.device import Device, MemoryPeak
 from raybench.worker.failures import AgreedFailure, drop_frames
 from raybench.worker.group_cache import GroupCache
-from raybench.worker.memory import all_known, allocator_retries, memory_limits_of_ranks
+from raybench.worker.memory import all_known, memory_limits_of_ranks
 from raybench.worker.steps.meters import use_of_trial
 from raybench.worker.steps.parity import loss_parity
 from raybench.worker.steps.profiling import (
@@ -37,7 +37,7 @@ from raybench.worker.steps.profiling import (
     phases_of_trial,
     traces,
 )
-from raybench.worker.steps.rounds import MeasuringLoop
+from raybench.worker.steps.rounds import LoopResult, MeasuringLoop
 from raybench.worker.steps.setup import TrialModels
 from raybench.worker.steps.variants import VariantRun, Variants, measured_run, warm_up
 from raybench.worker.strategies.ddp import bucket_bytes, gradient_bytes
@@ -85,12 +85,11 @@ class StepsTrial:
         of_warm_up = self._warm_up(variants, measured)
         warmed_up, num_compiled = perf_counter(), self._models.num_compiled()
         self._refuse_if_nothing_compiled(num_compiled)
-        periods, retries = quota_periods(), allocator_retries(self._device)
+        periods = quota_periods()
         loop = MeasuringLoop(self._request, self._team, self._device, variants, on_progress).run()
         on_progress(Progress("collect"))
         self._refuse_if_compiled_again(num_compiled)
-        retries = allocator_retries(self._device) - retries
-        of_rounds = self._of_rounds_on_ranks(quota_used_up(periods), retries, loop.pcie_link)
+        of_rounds = self._of_rounds_on_ranks(quota_used_up(periods), loop)
         result = None
         if self._team.leads:
             result = StepsResult(
@@ -173,14 +172,14 @@ class StepsTrial:
                 "compile: torch compiled again within the rounds: shapes of batches or the graph change"
             )
 
-    def _of_rounds_on_ranks(self, quota: float | None, retries: int, link: PCIeLink | None) -> dict[str, Any]:
-        """Fields with a value of each rank, when the rounds are done; ``retries`` of torch's allocator."""
+    def _of_rounds_on_ranks(self, quota: float | None, loop: LoopResult) -> dict[str, Any]:
+        """Fields with a value of each rank, when the rounds are done."""
         own = {
             "quota_used_up": quota,
             "nccl_networks": self._device.networks(),
-            "pcie_links": link,
+            "pcie_links": loop.pcie_link,
             "numa_nodes": self._device.numa_node(),
-            "allocator_retries": retries,
+            "allocator_retries": loop.allocator_retries,
         }
         ranks = self._team.gather(own)
         return {name: tuple(each[name] for each in ranks) for name in own}

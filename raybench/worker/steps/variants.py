@@ -19,8 +19,9 @@ from raybench.spec.knobs import Setting
 from raybench.worker.batches import Batches, make_batches
 from raybench.worker.communicators import Made, Team, collectives_alone
 from raybench.worker.devices.device import Device
-from raybench.worker.failures import AgreedFailure, is_out_of_memory
-from raybench.worker.steps.as_if import AsIfSteps, Floats, rank_spread, waits_s
+from raybench.worker.failures import AgreedFailure, drop_frames, is_out_of_memory
+from raybench.worker.memory import allocator_retries
+from raybench.worker.steps.as_if import AsIfSteps, Floats, rank_times, waits_s
 from raybench.worker.steps.replay import Replay, ShardedReplay
 from raybench.worker.steps.setup import TrialModels
 from raybench.worker.strategies.ddp import bucket_bytes, no_transfer, travelling_share
@@ -73,7 +74,7 @@ def strategy_run(variant: Variant, models: StrategyModels, team: Team) -> Varian
 
 def run_of(variant: Variant, models: StrategyModels, stepper: Stepper) -> VariantRun:
     """By ``stepper`` of ``models``."""
-    return VariantRun(
+    run = VariantRun(
         variant,
         stepper.step,
         models.activate,
@@ -81,6 +82,8 @@ def run_of(variant: Variant, models: StrategyModels, stepper: Stepper) -> Varian
         batches=stepper.batches,
         batches_per_step=stepper.batches_per_step,
     )
+    # dp's leader computes on the GPUs of other processes, which would find no memory that it had kept
+    return replace(run, release=models.device.release_memory) if models.setting.strategy == "dp" else run
 
 
 REBUILT_AFTER = 3  # steps: DDP rebuilds its buckets before the second, the third is as all that follow
@@ -139,7 +142,7 @@ def _time_steps(run: VariantRun, count: int, device: Device) -> list[float]:
     return times
 
 
-LEAST_AS_IF_STEPS = 40  # of the longest, in a trial: it must not take the others' rounds
+LEAST_AS_IF_STEPS = 12  # of three rounds of the shortest block
 STEPS_UNTIL_REBUILT = 2  # DDP rebuilds its buckets before the second step
 
 
@@ -173,9 +176,9 @@ class Variants:
     def add_others(self) -> None:
         """What else is requested and can be had: of the bare model, then what has models of its own."""
         self._count_pass_collectives()
+        self._add_twin()  # before the others, whose steps are tried next to it
         if self._team.size > 1:
             self.add(*self._bare_variants())
-        self._add_twin()
         self._add_as_if()
         self._add_replay()
         self._add_anchor()
@@ -218,42 +221,50 @@ class Variants:
             self.missing["local"] = "find_unused_parameters sends even where gradients stay"
             return
         sent = self._team.num_sent()
-        with models.without_transfers():
-            twin = self._twin()
-        if twin is not None and models.is_sharded and any(self._team.gather(self._team.num_sent() - sent)):
+        run = self._twin()
+        if run is not None and models.is_sharded and any(self._team.gather(self._team.num_sent() - sent)):
             # as fp16's scaler does, and clipping
             self.missing["local"] = "the step looks at the gradients of all ranks"
-        if twin is None or "local" in self.missing:
+        if run is None or "local" in self.missing:
             models.twin = None
+            self._device.release_memory()  # DDP forms cycles, which hold its buckets
             return
-        run, collectives = replace(run_of("local", models, twin), independent=True), models.collectives
-        if collectives is not None:  # of FSDP, which is what is measured itself
-
-            def activate() -> None:
-                models.activate()
-                collectives.leave_out()
-
-            # a loss with weights that nobody has says nothing
-            run = replace(run, activate=activate, release=collectives.put_back, loss=lambda: None)
         self.add(run)
 
-    def _twin(self) -> Stepper | None:
+    def _unsent(self, stepper: Stepper) -> VariantRun:
+        """Steps that no rank waits for another in: of the twin, of the bare model, or of FSDP itself."""
+        models = self._models
+        run, collectives = replace(run_of("local", models, stepper), independent=True), models.collectives
+        if collectives is None:
+            return run
+
+        def activate() -> None:
+            models.activate()
+            collectives.leave_out()
+
+        # a loss with weights that nobody has says nothing
+        return replace(run, activate=activate, release=collectives.put_back, loss=lambda: None)
+
+    def _twin(self) -> VariantRun | None:
         """What sends nothing, stepped until it has all its memory; None where a rank has not enough.
 
         Each attempt ends before the ranks meet again: nothing is sent when DDP's twin is made, and in the
         second step it allocates when it has agreed on the order of its buckets.
         """
         why = "no memory for steps without transfers"
-        twin = self._had("local", why, lambda: self._models.make_twin(self._team))
+        run = self._had("local", why, lambda: self._unsent(self._models.make_twin(self._team)))
         for _ in range(STEPS_UNTIL_REBUILT):
-            twin = twin and self._had("local", why, partial(self._step_alone, twin))
-        return twin
+            run = run and self._had("local", why, partial(self._stepped, run))
+        return run
 
-    def _step_alone(self, stepper: Stepper) -> Stepper:
-        self._models.activate()
-        stepper.step()
-        self._device.synchronize()
-        return stepper
+    def _stepped(self, run: VariantRun) -> VariantRun:
+        run.activate()
+        try:
+            run.step()
+            self._device.synchronize()
+        finally:
+            run.release()
+        return run
 
     def _add_as_if(self) -> None:
         """Steps as if on more devices, after the twin, whose buckets they share."""
@@ -270,20 +281,25 @@ class Variants:
             share=travelling_share(models.copies.model, models.setting.gradient_compression),
         )
         self._held.callback(steps.close)
-        local = next(run for run in self.runs if run.variant == "local")
-        local.activate()
-        spread = rank_spread(self._team, self._device, local.step, self.step_s["local"])
-        self._device.tune_pause()  # while its clock is that of steps
-        made = list[VariantRun]()
         for name, each in zip(AS_IF, asked, strict=False):
-            run, held = self._as_if_run(name, each, steps, spread)
-            as_if_s = self.step_s["ddp"] + held.held_s
+            as_if_s = self.step_s["ddp"] + steps.held(each).held_s
             if as_if_s > measure.max_seconds / LEAST_AS_IF_STEPS:
                 self.missing[name] = (
                     f"a step would take {as_if_s:.3g} s, too long for a trial of "
                     f"{measure.max_seconds:g} s (measure.max_seconds)"
                 )
-            else:
+        if all(name in self.missing for name in AS_IF[: len(asked)]):
+            return
+        local = next(run for run in self.runs if run.variant == "local")
+        local.activate()
+        ranks = rank_times(self._team, self._device, local.step, self.step_s["local"])
+        self._device.tune_pause()  # while its clock is that of steps
+        made = list[VariantRun]()
+        for name, each in zip(AS_IF, asked, strict=False):
+            held = steps.held(each)
+            if name not in self.missing:
+                run, waits = self._as_if_run(name, each, steps, ranks)
+                held = held.model_copy(update={"waited_s": float(waits.mean())})
                 made.append(run)
             self.held += (held,)
         self.add(*made)
@@ -295,6 +311,9 @@ class Variants:
             return self.missing.get("local", "needs the steps without transfers")
         if self._models.communication.own is not None:
             return "the workload sends by a hook of its own"
+        if self.pass_collectives and self._device.data_backend == "gloo":
+            # which pairs collectives by the order of calls, and those that are held are called by a thread
+            return "the model communicates in its passes, over gloo"
         largest, on = max(self._bucket_bytes()), self._device.torch_device
         try:
             self._team.agreed(lambda: torch.zeros(largest // 4, device=on), is_out_of_memory)
@@ -308,9 +327,9 @@ class Variants:
         return () if wrapped is None else bucket_bytes(wrapped.module)
 
     def _as_if_run(
-        self, name: AsIfVariant, asked: AsIf, steps: AsIfSteps, spread: tuple[list[Floats], float]
-    ) -> tuple[VariantRun, HeldSteps]:
-        """``spread``: of the ranks' steps at the trial's own batch."""
+        self, name: AsIfVariant, asked: AsIf, steps: AsIfSteps, ranks: Sequence[Floats]
+    ) -> tuple[VariantRun, Floats]:
+        """``ranks``: their steps at the trial's own batch. With draws of the wait for the slowest, in s."""
         models, config = self._models, self._request.config
         assert models.twin is not None
         batches = models.batches
@@ -321,8 +340,8 @@ class Variants:
         divisor = steps.divisor * models.setting.gradient_accumulation
         stepper.weigh_loss = lambda loss, batch: loss / divisor
         if batches is not models.batches:  # smaller ones: nothing is sent yet
-            spread = rank_spread(self._team, self._device, stepper.step, spread[1])
-        waits = waits_s(*spread, self._team.size, asked.world_size, config.seed)
+            ranks = rank_times(self._team, self._device, stepper.step, max(each.mean() for each in ranks))
+        waits = waits_s(ranks, asked.world_size, config.seed)
         hook, twin = steps.hook_of(asked), models.twin_hook
         module: Any = stepper.module
 
@@ -334,7 +353,7 @@ class Variants:
             twin.now, module.broadcast_buffers = no_transfer, False
 
         step, run = steps.step_after(waits, stepper.step), run_of(name, models, stepper)
-        return replace(run, step=step, activate=activate, release=release), steps.held(asked, waits)
+        return replace(run, step=step, activate=activate, release=release), waits
 
     def _replay(self) -> Replay | ShardedReplay | None:
         """What a step sends, alone: DDP's all-reduces, or FSDP's gathers and scatters; None: nothing."""
@@ -376,22 +395,34 @@ class Variants:
         if self._request.anchor_failure is not None:
             self.missing["anchor"] = f"not tried, as the default has failed: {self._request.anchor_failure}"
             return
-        team = self._team
         try:
-            models = team.agreed(self._trial_models.make_anchor)
-            run = team.agreed(lambda: strategy_run("anchor", models, team))
-            team.agreed(lambda: self._first_steps(run))
-        except AgreedFailure as failure:
+            run = self._anchor_run()
+        except (AgreedFailure, InvalidTrialError) as failure:
             self._trial_models.drop_anchor()
+            drop_frames(failure)
+            self._device.release_memory()
             self.missing["anchor"] = f"not in the rounds of this setting: {failure}"
             return
         self.add(run)
 
-    def _first_steps(self, run: VariantRun) -> None:
-        run.activate()
+    def _anchor_run(self) -> VariantRun:
+        """It has its memory, and what is measured still has it: by steps that may fail on one rank.
+
+        A step under DDP takes what one of the bare model does.
+        """
+        team, own = self._team, self._models
+        models = team.agreed(self._trial_models.make_anchor)
+        run = team.agreed(lambda: strategy_run("anchor", models, team))
+        alone = [each for each in self.runs if each.one_rank or each.leader_only]
+        if own.is_sharded or not alone:
+            alone.append(self._unsent(own.alone))
         for _ in range(STEPS_UNTIL_REBUILT):
-            run.step()
-        self._device.synchronize()
+            retries = allocator_retries(self._device)
+            for each in (run, *alone):
+                team.agreed(partial(self._stepped, each))
+        if any(team.gather(allocator_retries(self._device) - retries)):
+            raise InvalidTrialError("no memory for both unless torch empties its cache in every round")
+        return run
 
     def _bare_variants(self) -> list[VariantRun]:
         """Those of the bare model: plain, base and concurrent, if they are requested and fit."""
@@ -414,8 +445,13 @@ class Variants:
         """Whether FSDP's plain copy fits next to the shards; under the other strategies it is there."""
         if not self._models.is_sharded:
             return True
-        why, models = "no memory for a whole model next to the shards", self._models
-        if self._had("plain", why, lambda: self._step_alone(models.bare)) is None:
+        models = self._models
+
+        def step_both() -> VariantRun:
+            self._stepped(plain_run(models))
+            return self._stepped(self._unsent(models.alone))
+
+        if self._had("plain", "no memory for a whole model next to the shards", step_both) is None:
             models.drop_bare()
         return "plain" not in self.missing
 
@@ -424,13 +460,14 @@ class Variants:
         config = self._request.config
         size = config.setting.batch_size // config.setting.gradient_accumulation
 
-        def make_and_step() -> Stepper:
+        def make_and_step() -> VariantRun:
             one_rank = config.model_copy(update={"world_size": 1})
             batches = make_batches(self._models.workload, one_rank, size, 0, self._device)
-            return self._step_alone(self._models.bare.on(batches))
+            run = run_of("base", self._models, self._models.bare.on(batches))
+            return self._stepped(replace(run, one_rank=True))
 
-        stepper = self._had("base", f"batch {size} does not fit on one device", make_and_step)
-        return [replace(run_of("base", self._models, stepper), one_rank=True)] if stepper else []
+        run = self._had("base", f"batch {size} does not fit on one device", make_and_step)
+        return [run] if run else []
 
     def _had(self, name: Variant, why: str, make: Callable[[], Made]) -> Made | None:
         """What ``make`` gives; None where a rank has no memory for it. What else fails ends the trial."""

@@ -14,6 +14,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from raybench.spec.knobs import Setting, bucket_sizes_mb
+from raybench.spec.workloads import ScriptSpec
 from raybench.worker.communicators import Team, default_group
 from raybench.worker.devices.device import Device
 from raybench.workloads.protocol import Workload
@@ -21,6 +22,8 @@ from raybench.workloads.protocol import Workload
 # torch 2.14 gave DDP's argument a new name
 _ARGUMENTS = inspect.signature(DistributedDataParallel.__init__).parameters
 SYNC_BUFFERS = "forward_sync_buffers" if "forward_sync_buffers" in _ARGUMENTS else "broadcast_buffers"
+# knobs that are arguments of this torch's DDP, by their own names
+FLAGS = tuple(name for name in ScriptSpec.DDP_KNOBS if name in _ARGUMENTS and name != "broadcast_buffers")
 
 
 RECORDED_CALLS = 3  # of a hook for each bucket: DDP rebuilds its buckets after the first
@@ -46,19 +49,14 @@ def wrap(
     A collective call; with ``switch`` nothing is sent when it is made, as the weights are another copy's:
     then the first steps of all ranks agree on the order of the buckets.
     """
-    newer = ("batched_grad_copy", "skip_all_reduce_unused_params")  # which an older torch has not
-    sync_buffers = {SYNC_BUFFERS: setting.broadcast_buffers and switch is None}
+    arguments = {name: getattr(setting, name) for name in FLAGS} | bucket_arguments(setting.bucket_cap_mb)
+    arguments[SYNC_BUFFERS] = setting.broadcast_buffers and switch is None
     wrapper = DistributedDataParallel(
         module,
         device_ids=device.ddp_device_ids,
         process_group=team.data,
         init_sync=switch is None,
-        static_graph=setting.static_graph,
-        find_unused_parameters=setting.find_unused_parameters,
-        gradient_as_bucket_view=setting.gradient_as_bucket_view,
-        **bucket_arguments(setting.bucket_cap_mb),
-        **sync_buffers,  # type: ignore[arg-type]
-        **{name: True for name in newer if getattr(setting, name)},  # type: ignore[arg-type]
+        **arguments,
     )
     if switch is not None:
         wrapper.register_comm_hook(None, switch.hook)

@@ -19,7 +19,6 @@ from raybench.analysis.findings.case import Around
 from raybench.analysis.findings.finding import Finding
 from raybench.analysis.resolve import resolve
 from raybench.analysis.results import StudyResults, with_left_out
-from raybench.analysis.simulate.sources import devices_of_node
 from raybench.analysis.simulate.what_if import Change, trial_to_ask, what_if
 from raybench.analysis.stats.statistics import Estimate, inverse
 from raybench.analysis.stats.verdict import Gain
@@ -71,7 +70,7 @@ def _of_sweep(store: ResultsDirectory) -> Sections:
 
 def _of_study(store: ResultsDirectory) -> Sections:
     study, records, environment = store.study(), list(store.latest().values()), store.environment()
-    results = analyse(study, records, devices_of_node(environment, study), Around(environment=environment))
+    results = analyse(study, records, Around(environment))
     notes = left_out(study, records, len(environment.every_node), results.winners)
     results = with_left_out(results, [left_out_words(each) for each in notes], "")
     return {
@@ -100,15 +99,13 @@ def _finding(finding: Finding) -> tuple[str, Row]:
 
 def _choice(results: StudyResults) -> dict[str, Row]:
     best, use = results.best, results.recommendation
-    setting = use.config.setting.model_dump(mode="json") if use else {}
-    added = Setting.unasked(setting)
     return {
         "best": {"trial_id": best.record.trial_id, "is_default": best.is_default} if best else {},
         "gains": {trial_id: _gain(gain) for trial_id, gain in sorted(results.gains.items())},
         "chosen": {"trial_ids": sorted(each.record.trial_id for each in results.chosen)},
         "recommendation": {
             "basis": use.basis,
-            "setting": {name: value for name, value in setting.items() if name not in added},
+            "setting": use.config.setting.differences(Setting()),
             "environment": dict(use.config.environment),
             "world_size": use.config.world_size,
             "gain": _gain(use.gain),
@@ -170,7 +167,7 @@ def _predicted(directory: Path) -> dict[str, Row]:
 
 def _what_if(directory: Path) -> dict[str, Row]:
     with ResultsDirectory.open_readonly(directory) as store:
-        results = resolve(store.study(), list(store.latest().values()))
+        results = resolve(store.study(), list(store.latest().values()), store.environment())
     record = trial_to_ask(results)
     if record is None:
         return {}

@@ -82,8 +82,9 @@ class SimulatedSteps:
 
     def _block(self, variant: Variant, index: int) -> Block:
         alone = variant in ("plain", "base")
-        ranks = (self._ranks[index % len(self._ranks)],) if alone else self._ranks
-        steps = self._steps(variant, index % len(self._ranks) if alone else None)
+        turn = (self._request.visit * self._request.measure.min_rounds + index) % len(self._ranks)
+        ranks = (self._ranks[turn],) if alone else self._ranks
+        steps = self._steps(variant, turn if alone else None)
         self.clock_s += float(steps.max(axis=0).sum())
         self.step_times.append(BlockStepTimes(variant, index, ranks, steps))
         return Block(

@@ -52,7 +52,7 @@ def test_a_study_of_ones_own_that_trains_has_an_epoch_and_a_run(records: str) ->
         measured += trained(spec, (1, 2), FakeLearning(num_train=5_000))
     found = analyse(spec, measured)
     assert found.epoch_samples == 5_000
-    assert (found.run.name, found.run.samples) == ("a run of 7 epochs", 35_000)
+    assert (found.run.epochs, found.run.samples) == (7, 35_000)
     one, two = found.costs
     for point in (one, two):
         assert point.is_trained == (records == "steps and training")
@@ -88,7 +88,7 @@ def test_training_alone_tells_an_epochs_samples() -> None:
 def test_real_input_without_training_has_an_epoch_but_no_run() -> None:
     spec = study(workload=REAL, knobs={"batch_size": [32]})
     found = analyse(spec, grid(spec, (1, 2))[0])
-    assert (found.epoch_samples, found.run.name) == (1_000, "a million samples")
+    assert (found.epoch_samples, found.run.epochs, found.run.samples) == (1_000, 0, 1e6)
     several = found.costs[-1]
     assert several.speedup is not None
     assert several.saved_s is not None

@@ -12,10 +12,12 @@ from raybench.analysis.labels import (
     difference_words,
     knob_words,
     label,
+    place_words,
     placement_words,
     setting_words,
     shown_knobs,
 )
+from raybench.records.requests import Place
 from raybench.spec import Setting
 from raybench.spec.knobs import KnobValue
 from tests.unit.studies import config, study
@@ -100,6 +102,7 @@ def test_settings_placements_and_devices_in_words() -> None:
     assert shown_knobs(OTHER, ["strategy", "bucket_cap_mb", "batch_size"], 1) == ["strategy", "batch_size"]
     assert (placement_words("spread"), placement_words((0, 3))) == ("spread", "ranks 0 3")
     assert (devices_words(1), devices_words(2)) == ("1 device", "2 devices")
+    assert place_words(Place(world_size=2, placement="spread", device="cuda")) == "2 GPUs, spread"
 
 
 def test_several_knobs_and_a_variable_in_words() -> None:

@@ -14,7 +14,7 @@ from raybench.analysis.stats.verdict import Verdict
 from raybench.spec import Setting
 from raybench.spec.knobs import KnobValue
 from tests.support.planted import QUIET, FakeRunner, Noise, StepCosts, run_all
-from tests.unit.studies import asked, grid, searched, study, with_anchor
+from tests.unit.studies import asked, grid, searched, slowed, study, with_anchor
 
 KNOBS = {"batch_size": 64, "bucket_cap_mb": ["default", 1, 50]}
 SPEC = study(knobs=KNOBS, search={"method": "optuna", "trials": 3})
@@ -59,6 +59,27 @@ def test_the_best_that_is_the_default_is_said_to_be() -> None:
     said = found(-0.25)
     assert said.is_default
     assert said.basis in (Basis.DEFAULT_IS_BEST, Basis.UNKNOWN, Basis.AS_GOOD)
+
+
+def test_a_best_of_which_little_is_known_hides_no_setting_that_is_better() -> None:
+    step_s = {"default": 0.010, 1: 0.008, 50: 0.0012}
+
+    def costs(request: Any, setting: Setting) -> StepCosts:
+        return StepCosts(plain_s=0.001, exposed_s=step_s[setting.bucket_cap_mb] - 0.001)
+
+    records = searched(SPEC, (1, 2), Setting(batch_size=64, bucket_cap_mb=1), FakeRunner(costs, QUIET))
+    records = [
+        slowed(each, range(0, 10, 2), 16.0, "ddp") if each.config.setting == WINNER else each
+        for each in records
+    ]
+    results = analyse(SPEC, records)
+    assert results.best is not None
+    assert results.best.record.config.setting == WINNER
+    gain, said = results.gain(results.best.record), results.recommendation
+    assert gain is not None
+    assert gain.verdict is Verdict.UNKNOWN
+    assert said is not None
+    assert (said.basis, said.config.setting.bucket_cap_mb) == (Basis.BETTER, 1)
 
 
 def test_a_knob_that_is_not_shown_to_add_stays_at_its_default() -> None:

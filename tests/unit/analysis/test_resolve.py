@@ -7,13 +7,13 @@ import math
 import pytest
 
 from raybench.analysis.resolve import Facts, resolve
-from raybench.analysis.stats.pool import Spreads
 from raybench.analysis.stats.verdict import Verdict
+from raybench.machine.environment import KnownSpreads
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.spec import Setting
 from tests.support.planted import QUIET, FakeHardware, FakeLearning, FakeRunner, StepCosts, run_all
-from tests.unit.studies import asked, exactly, failed, grid, searched, study, trained, with_anchor
+from tests.unit.studies import MACHINE, asked, exactly, failed, grid, searched, study, trained, with_anchor
 
 SPEC = study(knobs={"batch_size": [32, 64]}, scaling={"world_sizes": [1, 2, 4]})
 
@@ -176,8 +176,9 @@ def test_an_anchor_tells_settings_apart_that_trials_on_their_own_leave_open(is_a
     runner = FakeRunner(lambda config, setting: costs[setting.bucket_cap_mb], QUIET)
     measuring = [asked(spec, "scaling", setting, 2, variants=("ddp",)) for setting in (slow, fast)]
     measuring[1] = with_anchor(measuring[1], slow) if is_anchored else measuring[1]
-    known = Spreads(0.10, 0.01, 0.10, 0.01)
-    (gain,) = resolve(spec, run_all(runner, measuring, spec.name)[0], known).gains.values()
+    spreads = KnownSpreads(trial=0.10, unit=0.01, start=0.10, start_unit=0.01, studies=1)
+    machine = MACHINE.model_copy(update={"spreads": spreads})
+    (gain,) = resolve(spec, run_all(runner, measuring, spec.name)[0], machine).gains.values()
     assert (gain.verdict is Verdict.BETTER) is is_anchored
 
 

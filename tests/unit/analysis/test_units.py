@@ -12,6 +12,7 @@ from raybench.analysis.scaling import Measured, scaling
 from raybench.analysis.stats.rounds import device_effects
 from raybench.analysis.units import baseline_unit, level_unit, one_device, step_unit, visits
 from raybench.records.record import TrialRecord
+from raybench.records.requests import Configuration
 from raybench.spec import Setting
 from tests.support.planted import QUIET, FakeRunner, Noise, StepCosts, run_all
 from tests.unit.studies import MIB, asked, config, failed, grid, measured, request, study, with_anchor
@@ -85,6 +86,24 @@ def test_one_device_of_a_group_is_that_of_a_trial_of_its_own() -> None:
 def test_a_named_device_is_another_than_whichever() -> None:
     anywhere, named = (config(setting=DEFAULT.at(1), world_size=1, placement=p) for p in ("pack", (3,)))
     assert step_unit(anywhere, NONE) != step_unit(named, NONE)
+
+
+def test_a_named_device_keeps_what_it_is_slower_by() -> None:
+    slower = StepCosts(plain_s=0.012)
+
+    def costs(config: Configuration, setting: Setting) -> StepCosts:
+        return slower if config.placement == (1,) else StepCosts(plain_s=0.010, offset_s=(0.0, 0.002))
+
+    requests = [
+        request(setting=DEFAULT.at(len(place)), world_size=len(place), placement=place)
+        for place in ((0,), (1,), (0, 1))
+    ]
+    runner = FakeRunner(costs, QUIET)
+    runner.start(2, {})
+    records = run_all(runner, requests)[0]
+    fit = Measured(records)
+    fast_s, slow_s = (fit.scaling(record).step_time_s.value for record in records[:2])
+    assert slow_s / fast_s == pytest.approx(1.2, rel=0.01)
 
 
 def test_under_strong_scaling_the_base_is_one_device_at_the_global_batch() -> None:

@@ -11,12 +11,17 @@ from typing import Any
 
 import pytest
 
+from raybench.analysis.resolve import resolve
+from raybench.commands import compare_run
 from raybench.commands.compare import CompareOptions
 from raybench.commands.compare_run import compare_directories
 from raybench.commands.console import make_console
 from raybench.commands.options import parse_new_folder
+from raybench.commands.predict_run import read_source
 from raybench.commands.process import NOT_KNOWN
+from raybench.commands.report import analysed
 from raybench.errors import RequestError
+from raybench.machine.environment import KnownSpreads
 from raybench.records.requests import Configuration
 from raybench.records.store import ResultsDirectory
 from raybench.spec import Setting
@@ -67,6 +72,22 @@ def test_a_slowdown_is_told_and_fails_where_it_is_to(tmp_path):
     assert "is slower than" not in text
     assert printed(tuesday, monday, fail_if_slower=0.0)[0] == 0  # faster is no failure
     assert printed(monday, tuesday)[0] == 0  # nobody asked
+
+
+def test_a_figure_has_the_interval_of_its_report(tmp_path: Path) -> None:
+    """By the spreads that the machine had shown, whichever command asks, and so has a gate."""
+    steady = KnownSpreads(trial=0.005, unit=0.002, start=0.002, start_unit=0.001, studies=5)
+    machine = MACHINE.model_copy(update={"spreads": steady})
+    one = planted(tmp_path, "one", 0.010, quiet=True, machine=machine)
+    two = planted(tmp_path, "two", 0.0104, 0.0021, seed=2, quiet=True, machine=machine)
+    side = compare_run._side(one, "one", make_console(io.StringIO()))
+    with ResultsDirectory.open_readonly(one) as store:
+        reported = analysed(store).results
+    for results in (side.results, read_source([one], None).facts):
+        assert results is not None
+        assert results.headline_scaling == reported.headline_scaling
+    assert side.results.fit.pool.spreads != resolve(reported.study, reported.records).fit.pool.spreads
+    assert printed(one, two, fail_if_slower=0.0)[0] == 1  # starts differ by less than 4%
 
 
 def test_a_side_without_numbers_says_why(tmp_path):
@@ -167,6 +188,7 @@ def test_the_files_of_a_report_are_written(tmp_path: Path) -> None:
     assert tex.count(r"\begin{table}") == 1
     assert r"ag\_news" in tex
     assert "imdb" in tex
+    assert "& status" in tex
     page = (out / "report.html").read_text()
     assert page.count("data:image/svg+xml;base64,") == 2
 

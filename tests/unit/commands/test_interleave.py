@@ -92,6 +92,7 @@ def test_a_slower_side_is_told_though_the_machine_slows_down(
     assert names == {f"{side}-{turn}" for side in "ab" for turn in range(1, 6)}
 
 
+@pytest.mark.promise("gate")
 @pytest.mark.parametrize(("limit", "code"), [(0.03, 4), (0.5, 0), (None, 0)])
 def test_equal_sides_are_not_known_or_not_slower(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: float | None, code: int

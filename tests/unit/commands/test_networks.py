@@ -159,7 +159,7 @@ def test_without_a_network_predict_says_what_one_must_bring(tmp_path: Path) -> N
     assert code == 0, text
     words = " ".join(text.split())
     assert "8 devices train at most" in words
-    assert "For 95% of what is expected each node needs " in words
+    assert "To come near that each node needs " in words
 
 
 def test_a_report_has_what_was_measured_as_if(tmp_path: Path) -> None:

@@ -245,6 +245,16 @@ def test_the_report_of_a_results_directory_says_why_nothing_is_predicted(tmp_pat
     assert "To measure it as if: `--as-if 4,8,16 --network 2xtcp-100`" in text
 
 
+def test_options_of_a_fit_are_refused_where_a_network_is_simulated(tmp_path: Path) -> None:
+    for options in (
+        ("--scaling", "strong"),
+        ("--nodes", "2", "--world-sizes", "4"),
+        ("--devices-per-node", "4"),
+    ):
+        found = refused("predict", results(tmp_path / options[0]), "--network", "2x1Gbit/s", *options)
+        assert f"{options[0]}: excludes --network" in found
+
+
 def test_a_results_directory_without_a_trial(tmp_path: Path) -> None:
     ResultsDirectory.create(tmp_path / "empty", study(), environments.capture()).close()
     found = refused("predict", tmp_path / "empty")

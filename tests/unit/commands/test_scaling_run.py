@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,10 +17,13 @@ from raybench.commands.measuring import Ended, as_it_began
 from raybench.commands.progress import Display
 from raybench.commands.runs import plan_lines, planned
 from raybench.commands.scaling import ScalingOptions
+from raybench.driver.session import Session
 from raybench.driver.time_budget import estimate
 from raybench.errors import RequestError, StoreError
+from raybench.launch.cluster import Cluster
 from raybench.machine.environment import capture, of_nodes
 from raybench.machine.host import Resources
+from raybench.plan.notes import Note, NoteKind, Stage
 from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.store import ResultsDirectory
@@ -48,6 +52,24 @@ def lines_of_a_run(plan: Plan, folder: Path, monkeypatch: pytest.MonkeyPatch) ->
         runs._measure(options, plan, cluster, store, display, None)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_what_the_report_counts_itself_is_no_note_of_the_run(
+    quiet: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As "not reached: 5 of 18 trials": unless the answer alone is printed."""
+    plan = make_plan(study(time_budget_seconds=60.0), Resources("cpu", 2, "a CPU"))
+    late = [Note(NoteKind.NOT_REACHED, stage, 1, 2) for stage in Stage]
+    monkeypatch.setattr(Session, "not_reached", late)
+    monkeypatch.setattr(runs, "run_study", lambda session: None)
+    monkeypatch.setattr(runs, "note_words", lambda note: note.stage)
+    monkeypatch.setattr(runs, "workers", lambda *_, **__: nullcontext())
+    monkeypatch.setattr(runs, "time", SimpleNamespace(time=lambda: 1000.0, monotonic=lambda: 0.0))
+    options, cluster = ScalingOptions(quiet=quiet, began=1000.0), Cluster()
+    with ResultsDirectory.create(tmp_path / "results", plan.study, capture()) as store:
+        _, *said = runs._measure(options, plan, cluster, store, Display(Console(quiet=True)), None)
+    assert said == (list(Stage) if quiet else [Stage.LARGEST_BATCH, Stage.VERIFICATION])
 
 
 def test_training_from_random_weights_is_the_first_that_is_said(

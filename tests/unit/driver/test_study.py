@@ -108,6 +108,13 @@ def test_the_default_is_in_the_rounds_of_every_other_setting_at_the_target(searc
         assert all((each.block("anchor") is not None) == has_anchor for each in record.steps.rounds)
 
 
+def test_a_suggestion_of_a_search_that_compiles_has_three_times_as_long():
+    knobs, measure = {"batch_size": [512, 32], "compile": [False, True]}, {"timeout_seconds": 100}
+    _, store, _ = run(planned(knobs=knobs, measure=measure, search={"method": "optuna", "trials": 4}))
+    times = {(each.config.setting.compile, each.timeout_s) for each in asked_of(store, "search")}
+    assert times == {(False, 100), (True, 300)}
+
+
 def test_an_anchor_that_cannot_be_had_is_left_out():
     def costs(config: Configuration, setting: Setting) -> StepCosts:
         missing = {"anchor": "out of memory"} if setting.batch_size == 128 else {}

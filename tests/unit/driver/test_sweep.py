@@ -96,7 +96,6 @@ def test_what_is_left_of_lost_nodes_is_no_spread() -> None:
 
     plan = planned(num_devices=4, num_nodes=2, placement=("pack", "spread"), message_bytes=SIZES)
     store = MemoryStore()
-    assert run(plan, Lost(noise=STEADY, num_devices=4), store) == [
-        "2 devices, spread (at most 2 workers fit)"
-    ]
+    ((place, why),) = run(plan, Lost(noise=STEADY, num_devices=4), store)
+    assert (place.world_size, place.placement, why) == (2, "spread", "at most 2 workers fit")
     assert [record.request.config.placement for record in store.records] == ["pack"]

@@ -20,7 +20,7 @@ def test_gpus_without_peer_to_peer(monkeypatch):
     (found,) = checks.topology()
     assert found.status == "warning"
     assert found.found == "SYS: 0-1; no peer-to-peer between 0-1: transfers go through main memory"
-    assert any("GPU 1: H200, 141 GiB, 0000:01:00.0, limit 700 W" in each.found for each in checks.devices())
+    assert any("GPU 1: H200, 141.0 GiB, 0000:01:00.0, limit 700 W" in each.found for each in checks.devices())
 
 
 def test_without_gpus_nothing_reads_the_memory_of_another(monkeypatch):

@@ -79,7 +79,7 @@ def test_a_best_that_may_be_no_gain_is_not_called_one(block: float, visits: int)
     assert use is not None
     assert use.is_default
     assert use.basis in (Basis.AS_GOOD, Basis.UNKNOWN, Basis.DEFAULT_IS_BEST)
-    assert words.startswith("Keep the default: ")
+    assert words.startswith("Keep the default (default buckets, fp32): ")
     assert ("it is the best of " in words) is (use.basis is Basis.DEFAULT_IS_BEST)
     section = use_it(results)
     assert section is not None
@@ -124,7 +124,7 @@ def test_the_default_is_best() -> None:
     spec = study(knobs={"precision": ["fp32", "bf16"]}, search={"method": "optuna", "trials": 2})
     runner = FakeRunner(FakeHardware(speed={"bf16": 0.5}).costs, seed=3)
     records = searched(spec, (1, 2), Setting(precision="bf16"), runner)
-    assert "On several keep the default: it is the best of 2 measured settings." in answer_of(
+    assert "On several keep the default (fp32): it is the best of 2 measured settings." in answer_of(
         analyse(spec, records)
     )
 
@@ -132,7 +132,7 @@ def test_the_default_is_best() -> None:
 @pytest.mark.parametrize(
     ("values", "crashed", "words"),
     [
-        (["fp32", "bf16"], ["bf16"], "Keep the default: no other setting completed."),
+        (["fp32", "bf16"], ["bf16"], "Keep the default (fp32): no other setting completed."),
         (["fp32", "bf16", "tf32"], ["bf16"], "best of 2 measured settings."),
         (["fp32", "bf16"], [], "best of 2 measured settings."),
     ],
@@ -239,10 +239,17 @@ def test_nothing_lost() -> None:
     assert "%. Nothing: no loss is large" in answer
 
 
-@pytest.mark.parametrize(("stopped_by", "is_said"), [("max_seconds", True), ("half_width", False)])
+@pytest.mark.parametrize(
+    ("stopped_by", "most_s", "larger"),
+    [
+        ("max_seconds", 20, "measure.max_seconds"),
+        ("max_seconds", 60, "--time-budget"),  # which made the rounds shorter, and makes none longer
+        ("half_width", 20, ""),
+    ],
+)
 @pytest.mark.parametrize(("seed", "untold"), [(5, "% to wrapper"), (3, "does not separate")])
 def test_a_large_rest_asks_for_more_rounds_where_the_clock_ended_them(
-    seed: int, untold: str, stopped_by: str, is_said: bool
+    seed: int, untold: str, stopped_by: str, most_s: float, larger: str
 ) -> None:
     costs = StepCosts(plain_s=0.01, exposed_s=0.002, wrapper_s=0.002, contention_s=0.002)
     spec, runner = (
@@ -254,9 +261,25 @@ def test_a_large_rest_asks_for_more_rounds_where_the_clock_ended_them(
         for record in grid(spec, (1, 2), runner)[0]
         if record.steps is not None
     ]
-    told = answer_of(analyse(spec, records))
+    wanted = spec.measure.model_copy(update={"max_seconds": most_s})
+    told = answer_of(analyse(spec.model_copy(update={"measure": wanted}), records))
     assert untold in told
-    assert ("a larger --time-budget would separate the parts." in told.lower()) is is_said
+    assert re.findall(r"larger (\S+) would separate the parts", told) == ([larger] if larger else [])
+
+
+def test_no_round_divides_what_was_not_measured_in_parts() -> None:
+    spec, missing = study(knobs={"batch_size": [64]}), dict.fromkeys(("concurrent", "local"), "too large")
+    costs = StepCosts(plain_s=0.01, exposed_s=0.006, missing=missing)
+    records = grid(spec, (1, 2), FakeRunner(lambda *_: costs, QUIET))[0]
+    steps = [
+        each.model_copy(update={"result": each.steps.model_copy(update={"stopped_by": "max_seconds"})})
+        for each in records
+        if each.steps is not None
+    ]
+    results = analyse(spec, steps)
+    assert results.waterfall is not None
+    assert results.waterfall.parts.undivided is not None
+    assert "would separate" not in answer_of(results)
 
 
 def why_of(costs: StepCosts, noise: Noise = QUIET) -> str:

@@ -6,12 +6,13 @@ import ast
 import dataclasses
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from pydantic.fields import FieldInfo
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
@@ -31,37 +32,25 @@ from raybench.report.code import (
 )
 from raybench.report.document import write_report
 from raybench.report.table import NONE
-from raybench.spec import Setting
+from raybench.spec import OptimizerSpec, Setting
 from raybench.spec.workloads import VisionSpec
-from tests.unit.studies import config, grid, searched, study
+from tests.support.planted import StepCosts
+from tests.unit.studies import config, exactly, exactly_strong, grid, planted, searched, study
 
 SPEC = study(knobs={"batch_size": 64})
 BASE = Setting(precision="default", batch_size=64)
+
+
+def other(field: FieldInfo) -> Any:
+    """A value that is not the default: the last of several, a switch the other way, or a larger number."""
+    if several := get_args(field.annotation):
+        return several[-1]
+    return not field.default if field.annotation is bool else field.default + 3
+
+
 # another value of each knob than the framework's own default
-OTHER: dict[str, Any] = {
-    "strategy": "fsdp",
-    "batch_size": 321,
-    "bucket_cap_mb": 50.0,
-    "precision": "bf16",
-    "gradient_accumulation": 4,
-    "gradient_compression": "bf16",
-    "gradient_as_bucket_view": True,
-    "static_graph": True,
-    "find_unused_parameters": True,
-    "broadcast_buffers": False,
-    "batched_grad_copy": True,
-    "skip_all_reduce_unused_params": True,
-    "fsdp_reshard": False,
-    "activation_checkpointing": True,
-    "compile": True,
-    "channels_last": True,
-    "cudnn_benchmark": True,
-    "optimizer_kernels": "fused",
-    "num_threads": 3,
-    "workers": 5,
-    "persistent_workers": False,
-    "pin_memory": False,
-}
+OTHER = {name: other(field) for name, field in Setting.model_fields.items()}
+OTHER |= {"bucket_cap_mb": 50.0, "precision": "bf16"}
 
 
 @cache
@@ -171,6 +160,22 @@ def test_arguments_exist_in_the_installed_versions() -> None:
             assert passed in known["DistributedDataParallel"]
 
 
+def test_a_knob_without_a_row_costs_a_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(ARGUMENTS, "static_graph")
+    found = arguments(BASE.model_copy(update={"static_graph": True, "broadcast_buffers": False}))
+    assert found["static_graph"] == (NONE,) * len(FRAMEWORKS)
+    assert NONE not in found["broadcast_buffers"]
+
+
+def test_passes_before_the_last_are_called_what_the_strategy_calls_them() -> None:
+    setting, knob = BASE.model_copy(update={"gradient_accumulation": 4}), "gradient_accumulation"
+    assert arguments(setting)[knob][0] == "model.no_sync()"
+    assert arguments(setting, world_size=1)[knob][:2] == (NONE, "Trainer(accumulate_grad_batches=4)")
+    sharded = arguments(setting.model_copy(update={"strategy": "fsdp"}), world_size=4)
+    assert sharded[knob][0] == "model.set_requires_gradient_sync(False)"
+    assert sharded["strategy"][1] == "ModelParallelStrategy(data_parallel_size=4, tensor_parallel_size=1)"
+
+
 def test_default_buckets_leave_the_argument_out() -> None:
     assert "bucket_cap_mb" not in text(BASE)
     assert "bucket_cap_mb" not in arguments(BASE)
@@ -187,6 +192,11 @@ def test_several_bucket_sizes_are_the_list_that_ddp_takes() -> None:
 def test_what_transformers_does_on_its_own_is_said() -> None:
     caption = arguments_table(recommended(BASE.model_copy(update={"pin_memory": False}), "cuda")).caption
     assert "ddp_find_unused_parameters=False, dataloader_pin_memory=False, max_grad_norm=0." in caption
+    use = recommended(BASE, "cpu")  # whose own AdamW is fused
+    adamw = use.config.model_copy(update={"optimizer": OptimizerSpec(name="adamw")})
+    assert ", optim='adamw_torch'." in arguments_table(dataclasses.replace(use, config=adamw)).caption
+    fused = adamw.model_copy(update={"setting": BASE.model_copy(update={"optimizer_kernels": "fused"})})
+    assert "adamw_torch'" not in arguments_table(dataclasses.replace(use, config=fused)).caption
     found = arguments(BASE.model_copy(update={"find_unused_parameters": True, "pin_memory": True}))
     assert {"find_unused_parameters", "pin_memory"} <= found.keys()
     assert all(all(row) for row in found.values())
@@ -248,6 +258,22 @@ def test_the_section_says_whose_code_it_is_and_what_else_changes() -> None:
     assert "A step takes 512 samples in place of 128" in section.sentences[1]
     assert section.variables.endswith("torchrun --nproc-per-node=2 train.py")
     assert use_it(analyse(SPEC, [])) is None
+
+
+@pytest.mark.parametrize(("mode", "costs"), [("weak", exactly), ("strong", exactly_strong)])
+def test_where_one_device_is_advised_the_code_is_of_one(mode: str, costs: Callable[..., StepCosts]) -> None:
+    """That of several begins with ``init_process_group``, which raises without torchrun."""
+    sent = {(64, "none"): costs(0.2), (64, "fp16"): costs(0.4)}
+    results = planted(sent, "batch_size", "gradient_compression", scaling={"mode": mode})
+    section = use_it(results)
+    assert section is not None
+    assert section.sentences == ("This is the code of the default for one device, as several are slower.",)
+    assert "init_process_group" not in section.loop
+    assert "        batch_size=64,\n" in section.loop
+    assert section.variables.endswith("\npython train.py")
+    assert [row[:3] for row in section.arguments.rows][1:] == [
+        ("world_size = 1", "ScalingConfig(num_workers=1)", "Trainer(devices=1)")
+    ]
 
 
 def test_both_documents_end_with_it(tmp_path: Path) -> None:

@@ -168,8 +168,9 @@ def test_failed_trials_have_their_reason(directory: Path) -> None:
 
 
 def test_plots_in_markdown_exist(directory: Path) -> None:
-    for name in re.findall(r"\]\((plots/[^)]*)\)", (directory / "report/report.md").read_text()):
-        assert (directory / "report" / name).is_file()
+    names = re.findall(r"\]\((plots/[^)]*)\)", (directory / "report/report.md").read_text())
+    assert names
+    assert all((directory / "report" / name).is_file() for name in names)
 
 
 def test_a_second_report_replaces_the_first(records: list[TrialRecord], tmp_path: Path) -> None:

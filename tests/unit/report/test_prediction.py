@@ -20,7 +20,7 @@ from raybench.report.prediction import (
 )
 from raybench.report.table import NONE, Table, without_constant
 from tests.unit.analysis.simulate.tables import groups
-from tests.unit.studies import exactly, exactly_strong, grid, planted, study
+from tests.unit.studies import LARGE_NODE, exactly, exactly_strong, grid, planted, study
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def by_law(results: StudyResults) -> Table:
 
 def test_a_fit_has_a_row_for_each_number_of_devices() -> None:
     spec = study(knobs={"batch_size": [128, 32]})
-    results = analyse(spec, grid(spec, (1, 2, 4))[0], devices_per_node=64)
+    results = analyse(spec, grid(spec, (1, 2, 4))[0], LARGE_NODE)
     assert results.outlook is not None
     table = more_table(results.more_devices, run_of(), None)
     assert [row[:3] for row in table.rows] == [(size, "fit", "128") for size in ("8", "16", "32")]

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from raybench.errors import InvalidTrialError
@@ -23,6 +24,8 @@ from raybench.worker.failures import LateTrialError
 from raybench.worker.scripts import script_trial
 from raybench.worker.scripts.script_trial import SENDS_OFTEN, ScriptTrial, _Rounds
 from raybench.worker.scripts.stopwatch import About, BlockDone, Drawn, Launch, Order, Stopwatch
+from raybench.worker.strategies.ddp import SYNC_BUFFERS
+from raybench.workloads.first_step import _group_of_one
 from tests.unit.studies import request
 
 LAUNCH = Launch(
@@ -96,7 +99,7 @@ def test_loaders_read_ahead_while_the_script_waits(prefetched: int, paused_s: fl
 
 
 @pytest.fixture
-def drawn(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+def of_a_loader(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Drawn]:
     """What is counted of the first batch of a loader."""
     for name in ("__next__", "_next_index"):  # put back at the end
         monkeypatch.setattr(_BaseDataLoaderIter, name, getattr(_BaseDataLoaderIter, name))
@@ -104,12 +107,18 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     watch, _ = stopwatch()
     watch._watch_loaders()
 
-    def count(data: list[Any], **how: Any) -> int:
+    def count(data: Any, **how: Any) -> Drawn:
         watch._drawn = {}
-        next(iter(DataLoader(data, **{"batch_size": 4} | how)))  # type: ignore[arg-type]
-        return sum(samples for _, samples in watch._drawn.values())
+        next(iter(DataLoader(data, **{"batch_size": 4} | how)))
+        return watch._drawn
 
     return count
+
+
+@pytest.fixture
+def drawn(of_a_loader: Callable[..., Drawn]) -> Callable[..., int]:
+    """Of that the samples."""
+    return lambda data, **how: sum(samples for _, samples in of_a_loader(data, **how).values())
 
 
 IMAGE = torch.zeros(3, 8, 8)
@@ -148,6 +157,21 @@ def test_a_batch_that_the_data_set_gives_whole_is_counted_by_its_first_tensor(
     drawn: Callable[..., int], batch: Any, samples: int
 ) -> None:
     assert drawn([batch], batch_size=None, collate_fn=lambda batch: batch) == samples
+
+
+@pytest.mark.parametrize(
+    ("data", "how", "samples", "epoch"),
+    [
+        ([torch.zeros(5, 3)] * 8, {}, 5, 0),
+        (torch.zeros(8, 3), {"sampler": BatchSampler(range(8), 4, drop_last=False)}, 4, 8),
+    ],
+    ids=["whole batches", "samples by their numbers"],
+)
+def test_an_epoch_is_not_the_number_of_batches_that_a_data_set_gives(
+    of_a_loader: Callable[..., Drawn], data: Any, how: dict[str, Any], samples: int, epoch: int
+) -> None:
+    (((_, length), counted),) = of_a_loader(data, batch_size=None, **how).items()
+    assert (length, counted) == (epoch, (1, samples))
 
 
 def test_what_an_evaluation_draws_is_of_no_step(drawn: Callable[..., int]) -> None:
@@ -193,6 +217,11 @@ EVALUATION = batches(*[8] * 13, of=TEST)
         ([*[batches(8, 8), {}] * 9], 0, 0),
         ([batches(0)] * 9, 0, 0),  # of which it does not tell how many samples they have
         ([*[batches(8)] * 10, batches(*[8] * 20), *[batches(8)] * 5], 8, 8),  # an evaluation of the same
+        ([*[batches(8)] * 10, batches(8) | batches(64, 64, of=TEST), *[batches(8)] * 5], 8, 8),  # a short one
+        ([batches(8), *[batches(8), batches(8) | batches(4, of=OTHER)] * 4], 10, 12),  # more in every second
+        ([batches(8, of=(task, 1000)) for task in range(9)], 8, 8),  # tasks in turn, each of them rare
+        ([batches(*[8] * 100), {}, {}, {}], 0, 0),  # all are kept, and taken apart
+        ([batches(8, of=TEST), *[batches(0)] * 3], 0, 0),  # one of another set was looked at
     ],
 )  # fmt: skip
 def test_samples_of_a_step(steps: list[Drawn], mean: float, full: int) -> None:
@@ -218,6 +247,21 @@ def test_backward_passes_are_micro_batches(monkeypatch: pytest.MonkeyPatch) -> N
             checkpoint(layer, inputs, use_reentrant=True).sum().backward()
         step(watch, one)
     assert watch._about().passes == 4
+
+
+def test_a_batch_has_one_pass_that_frees_its_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two micro-batches of two losses each, with or without DDP, of one batch that was drawn once."""
+    monkeypatch.setattr(torch.autograd, "backward", torch.autograd.backward)  # put back at the end
+    watch, _ = stopwatch()
+    watch._watch_passes()
+    watch._drawn, one = batches(8), sgd()
+    for _ in range(3):
+        for _ in range(2):
+            loss = torch.ones(1, requires_grad=True).exp()
+            loss.backward(retain_graph=True)
+            loss.backward()
+        step(watch, one)
+    assert (watch._about().passes, watch._about().samples_per_step) == (2, 16)
 
 
 # --- trials
@@ -288,6 +332,20 @@ def test_ranks_on_two_nodes_get_what_torchrun_gives_them(
     ]  # fmt: skip
     names = ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     assert {tuple(each[name] for name in names) for each in found} == {("4", "2", "2", "10.0.0.1", "29500")}
+
+
+def test_the_study_s_knob_replaces_an_argument_of_ddp_by_its_older_name_too(
+    trial: Callable[..., ScriptTrial], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("__init__", "forward", "register_comm_hook", "_register_builtin_comm_hook"):  # put back
+        monkeypatch.setattr(DistributedDataParallel, name, getattr(DistributedDataParallel, name))
+    rank: Any = Rank()
+    watch = Stopwatch(rank, trial(ddp_knobs=["broadcast_buffers"])._launch())
+    watch._watch_ddp()
+    with _group_of_one():
+        made = DistributedDataParallel(torch.nn.Linear(2, 2), broadcast_buffers=False)
+    assert getattr(made, SYNC_BUFFERS)  # the knob's default
+    assert watch._overridden == {"broadcast_buffers": "False"}
 
 
 def measured(trial: ScriptTrial) -> _Rounds:

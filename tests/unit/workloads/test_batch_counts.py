@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from raybench.errors import InvalidBatchError
 from raybench.workloads.batch_counts import SamplesCheck, correct_of, samples_of, tokens_of
+from raybench.workloads.protocol import OfLoaders
 
 Pair = namedtuple("Pair", "inputs labels")
 PLAIN: Any = SimpleNamespace()
@@ -82,6 +83,19 @@ def test_what_cannot_be_counted_needs_the_workloads_own_count(batch: Any) -> Non
         samples_of(PLAIN, batch, 32)
     counts: Any = SimpleNamespace(samples=lambda batch: np.int64(32))
     assert samples_of(counts, batch, 32) == 32
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        {"input_ids": torch.zeros(1, 300), "position_ids": torch.zeros(1, 300)},  # texts packed into one
+        {"pixel_values": torch.zeros(700, 9), "labels": torch.zeros(2)},  # patches of two images
+        SimpleNamespace(x=torch.zeros(50, 4), to=None),  # a batch of graphs
+    ],
+)
+def test_a_collator_of_a_training_may_pack_the_samples_that_its_data_set_was_asked_for(batch: Any) -> None:
+    adapted: Any = OfLoaders()
+    assert samples_of(adapted, batch, 2) == 2
 
 
 @pytest.mark.parametrize(

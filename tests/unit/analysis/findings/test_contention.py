@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from raybench.analysis.findings.compute import _clocks_ratio
 from raybench.analysis.findings.finding import Finding, FindingName, Reason
 from raybench.analysis.stats.statistics import Estimate
 from raybench.report.finding_texts import evidence, next_step
@@ -103,4 +104,25 @@ def test_contention_of_gpus_is_split_by_the_clocks_alone_and_together(
     assert finding.reason is reason
     assert finding.values.get("by_clocks_s") == (by_clocks_s and pytest.approx(by_clocks_s, rel=0.1))
     assert evidence(finding)
-    assert next_step(finding)
+    assert "--cpus-per-worker" not in next_step(finding)  # which on GPUs is a reservation alone
+
+
+def test_a_gpu_is_compared_with_its_own_clock_alone() -> None:
+    """Rank 0 clocks 5% higher than rank 1, alone and among all; it is the one that runs alone here."""
+    record = measured(StepCosts(plain_s=0.040, contention_s=0.005), QUIET, device="cuda")
+    assert record.steps is not None
+    clocks: dict[str, tuple[float, ...]] = {"plain": (1980.0,), "concurrent": (1980.0, 1880.0)}
+    rounds = tuple(
+        each.model_copy(
+            update={
+                "blocks": tuple(
+                    block.model_copy(update={"clock_mhz": clocks.get(block.variant, ())})
+                    for block in each.blocks
+                    if block.variant != "plain" or block.ranks == (0,)
+                )
+            }
+        )
+        for each in record.steps.rounds
+    )
+    case = case_of(record.model_copy(update={"result": record.steps.model_copy(update={"rounds": rounds})}))
+    assert _clocks_ratio(case) == 1.0

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from raybench.analysis.findings.evenness import slow_in_step
 from raybench.analysis.findings.finding import Reason
+from raybench.analysis.scaling import Measured
 from raybench.records.record import TrialRecord
+from raybench.spec.study import MeasureSpec
 from tests.support.alone import case_of
 from tests.support.planted import QUIET, Noise, StepCosts
 from tests.unit.studies import measured
@@ -52,3 +55,18 @@ def test_a_rank_that_is_slow_alone_too_is_a_slow_device() -> None:
     finding = case_of(record).finding(slow_in_step)
     assert finding is not None
     assert finding.reason is Reason.DEVICE
+
+
+@pytest.mark.parametrize(("visits", "reason"), [((0, 2), None), ((0, 1, 2), Reason.DEVICE)])
+def test_nothing_is_said_of_a_device_that_did_not_run_alone(
+    visits: tuple[int, ...], reason: Reason | None
+) -> None:
+    """Four rounds of eight devices, of which the seventh is 6% slower."""
+    costs = StepCosts(plain_s=0.01, offset_s=(0.0,) * 6 + (0.0006, 0.0))
+    measure = MeasureSpec(half_width=0.5, min_rounds=4)
+    noise = Noise(block=0.002, step=0.0)
+    records = [measured(costs, noise, visit, world_size=8, visit=visit, measure=measure) for visit in visits]
+    assert {len(each.steps.rounds) for each in records if each.steps} == {4}
+    finding = case_of(records[0], Measured(records)).finding(slow_in_step)
+    assert finding is not None
+    assert (finding.values["rank"], finding.reason) == (6, reason)

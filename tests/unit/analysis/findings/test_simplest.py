@@ -40,7 +40,6 @@ def test_a_batch_that_adds_nothing_is_left_out(visits: int) -> None:
     use = recommended(rates, visits)
     assert use.basis is Basis.BETTER
     assert use.label == "bf16"
-    assert use.default_global_batch_size is None
     assert use.gain is not None
     assert use.gain.gain.low < 0.6 < use.gain.gain.high
     assert use.simpler_than is None or use.simpler_than.config.setting == FASTEST
@@ -53,7 +52,6 @@ def test_a_batch_with_a_gain_of_its_own_is_taken(visits: int) -> None:
     assert use.basis is Basis.BETTER
     assert (use.config.setting.batch_size, use.config.setting.precision) == (256, "bf16")
     assert use.simpler_than is None
-    assert use.default_global_batch_size == 2 * 64
 
 
 @pytest.mark.parametrize("visits", [1, 3])

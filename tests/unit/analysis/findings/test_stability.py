@@ -5,7 +5,10 @@ from typing import Any
 import pytest
 
 from raybench.analysis import analyse
+from raybench.analysis.findings.case import Case
+from raybench.analysis.findings.diagnose import diagnose
 from raybench.analysis.findings.finding import Finding, FindingName, Reason, Severity
+from raybench.analysis.scaling import Measured
 from raybench.records.record import TrialRecord
 from raybench.records.results import NUMANode, PCIeLink
 from raybench.report.finding_texts import evidence
@@ -122,6 +125,18 @@ def test_throttling_names_the_rank() -> None:
     assert evidence(finding) == "rank 1 reported it in 5 of 10 rounds"
 
 
+def test_what_slows_a_later_visit_down_is_found_as_well() -> None:
+    """The figure is of all visits: the GPU is cool and the host idle in the first."""
+    first = measured(COSTS, STEADY)
+    later = on_hosts(
+        with_rounds(measured(COSTS, STEADY, visit=1), throttled=[(True, False)]), [(0.4, 0.4)], 2
+    )
+    case = Case(first, Measured([first, later]))
+    named = {each.name: each for each in diagnose(case)}
+    assert named[FindingName.THROTTLING].values["throttled_rounds"] == 10
+    assert named[FindingName.OTHER_PROCESSES].values["rounds"] == 10
+
+
 def test_a_clock_that_falls_is_throttling_where_the_device_cannot_say_why() -> None:
     """A GPU whose clock falls for none of those reasons is at its power cap, as it is at full load."""
     record = with_rounds(measured(COSTS, STEADY), clock_mhz=[(1900.0, None)] * 5 + [(1500.0, None)] * 5)
@@ -144,7 +159,7 @@ def test_a_quota_that_is_used_up_is_a_finding_from_a_twentieth_of_the_periods_on
 
 
 def test_a_narrow_link_is_a_finding_of_its_rank() -> None:
-    """A card that trained to x4 of x16, one in an older slot than it could have, and one as it should be."""
+    """A card that trained to x4 of x16, one to an older generation, and one as it should be."""
     record = measured(COSTS, STEADY, device="cuda")
     link = PCIeLink(generation=4, lanes=16, most_generation=4, most_lanes=16)
     assert FindingName.NARROW_PCIE not in found(with_result(record, pcie_links=(link, None)))
@@ -152,7 +167,7 @@ def test_a_narrow_link_is_a_finding_of_its_rank() -> None:
     finding = found(with_result(record, pcie_links=(link, narrow)))[FindingName.NARROW_PCIE]
     assert (finding.values["ranks"], finding.values["rank"]) == (1, 1)
     assert evidence(finding) == "rank 1 has PCIe 4 x4, and could have 4 x16"
-    older = link.model_copy(update={"generation": 3})  # as it is in an older slot
+    older = link.model_copy(update={"generation": 3})  # as with a bad riser
     finding = found(with_result(record, pcie_links=(older, link)))[FindingName.NARROW_PCIE]
     assert evidence(finding) == "rank 0 has PCIe 3 x16, and could have 4 x16"
 

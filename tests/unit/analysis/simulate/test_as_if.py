@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from raybench.analysis.resolve import Facts, resolve
-from raybench.analysis.simulate.as_if import MoreDevices, as_if_on, more_devices
+from raybench.analysis.simulate.as_if import HELD_ERROR, MoreDevices, as_if_on, more_devices
 from raybench.analysis.stats.pool import Array
 from raybench.records.record import TrialRecord
 from raybench.records.requests import AS_IF, AsIf
@@ -31,7 +31,7 @@ WAITED_S = 0.003
 FACTOR = 1.4  # of the step as if on more devices, to the real one
 
 
-def with_as_if(record: TrialRecord, asked: AsIf, factor: float = FACTOR) -> TrialRecord:
+def with_as_if(record: TrialRecord, asked: AsIf, factor: float = FACTOR, held_s: float = 0.01) -> TrialRecord:
     """The record, had it been measured as if too: ``factor`` times its steps."""
     steps, request = record.steps, record.request
     assert steps is not None
@@ -45,7 +45,7 @@ def with_as_if(record: TrialRecord, asked: AsIf, factor: float = FACTOR) -> Tria
         real = each.block("ddp")
         assert real is not None
         rounds.append(each.model_copy(update={"blocks": (*each.blocks, slower(real))}))
-    held = (HeldSteps(held_s=0.01, slow_held_s=0.03, fast_held_s=0.005, waited_s=WAITED_S),)
+    held = (HeldSteps(held_s=held_s, slow_held_s=0.03, fast_held_s=0.005, waited_s=WAITED_S),)
     return record.model_copy(
         update={
             "request": request.model_copy(update={"as_if": (asked,)}),
@@ -98,7 +98,17 @@ def test_measured_as_if_the_step_is_the_variants_and_the_efficiency_is_over_one_
     assert point.efficiency.value == pytest.approx(LOCAL_S / step_s, rel=1e-3)
     assert point.speedup.value == pytest.approx(8 * point.efficiency.value)
     assert point.waited_s == WAITED_S
-    assert dict(point.shares)["rounds"] == 1.0
+
+
+def test_what_is_held_without_a_network_has_an_error_of_its_own() -> None:
+    """A fifth of it: 95% lie within 1.96 times that."""
+    (point,), (sure,) = (
+        found(with_as_if(trial(), AsIf(world_size=8), held_s=held_s)).points for held_s in (0.2, 0.0)
+    )
+    held = 1.96 * HELD_ERROR * 0.2 / point.step_time_s.value
+    widths = [each.step_time_s.log_half_width for each in (point, sure)]
+    assert widths[0] == pytest.approx(math.hypot(held, widths[1]), rel=0.15)
+    assert dict(point.shares)["held"] > 0.0
 
 
 def test_a_law_stands_next_to_what_was_measured() -> None:
@@ -265,6 +275,38 @@ def test_devices_that_share_nodes_are_no_faster_than_here() -> None:
     truth_s = LOCAL_S + exposed_s("default", S_PER_BYTE * (15 / 16) / (1 / 2))
     assert alone.step_time_s.value == pytest.approx(LOCAL_S, rel=0.03)
     assert shared.step_time_s.value == pytest.approx(truth_s, rel=0.03)
+
+
+def test_between_nodes_another_network_may_be_faster_than_the_one_here() -> None:
+    """What joined the trial's nodes says nothing of what joins the devices of one."""
+    several = trial().model_copy(update={"nodes": 2})
+    known = exact(1e12, devices_per_node=8, local_bytes_per_s=1e12, local_latency_s=1e-9)
+    for record, network in ((several, exact(1e12, devices_per_node=8)), (trial(), known)):
+        (point,) = found(record, network, (16,)).points
+        assert point.step_time_s.value == pytest.approx(LOCAL_S, rel=0.03)
+
+
+def test_what_was_not_measured_as_if_is_simulated_and_says_why() -> None:
+    network, record = exact(100e6), trial()
+    asked = as_if_on(network, 8, "cpu")
+    assert record.steps is not None
+    late = record.model_copy(
+        update={
+            "request": record.request.model_copy(update={"as_if": (asked,)}),
+            "result": record.steps.model_copy(update={"missing": {AS_IF[0]: "too long"}}),
+        }
+    )
+    more = found(late, network, (8,))
+    assert [each.how for each in more.points] == ["simulated"]
+    assert more.missing == (8, "too long")
+    assert found(with_as_if(trial(), asked), network, (8,)).missing is None
+
+
+def test_of_a_network_of_one_node_the_sizes_are_those_that_fit() -> None:
+    network = Network.model_validate(
+        {"name": "one", "devices_per_node": 4, "local_bytes_per_s": 1e12, "local_latency_s": 1e-9}
+    )
+    assert [each.shape.world_size for each in found(trial(), network).points] == [4]
 
 
 def test_messages_are_those_of_the_buckets() -> None:

@@ -20,7 +20,7 @@ from raybench.spec import Setting, Study
 from tests.support.planted import QUIET, FakeRunner, StepCosts, run_all
 from tests.unit.analysis.simulate.tables import HEADER, groups
 from tests.unit.analysis.test_scaling import of_a_script
-from tests.unit.studies import asked, grid, measured, study
+from tests.unit.studies import LARGE_NODE, asked, grid, measured, study
 
 
 def costs(config: Configuration, setting: Setting) -> StepCosts:
@@ -177,7 +177,7 @@ def test_a_global_batch_is_of_the_samples_that_a_script_counts() -> None:
     args, step_s = "--micro {batch_size}", {1: 0.080, 4: 0.040, 16: 0.020}
     spec = study(workload={"script": "train.py", "args": args}, scaling={"world_sizes": list(step_s)})
     records = of_a_script(args, step_s, dict.fromkeys(step_s, 512.0))
-    found = analyse(spec, records, devices_per_node=64)
+    found = analyse(spec, records, LARGE_NODE)
     assert found.outlook is not None
     assert [each.shape.world_size for each in found.outlook.answered] == [32, 64]
     assert found.more_devices is not None
@@ -245,7 +245,7 @@ def test_a_report_predicts_from_three_world_sizes_on() -> None:
     assert few is not None
     assert few.answered == ()
     spec, records = ran((1, 2, 4, 8), cost={"price_per_device_hour": 2.0})
-    outlook = analyse(spec, records, devices_per_node=64).outlook
+    outlook = analyse(spec, records, LARGE_NODE).outlook
     assert outlook is not None
     assert [each.shape.world_size for each in outlook.predicted] == [16, 32, 64] * 2
     assert len(outlook.answered) == 6

@@ -12,6 +12,7 @@ from raybench.analysis.scaling import Measured
 from raybench.analysis.stats.pool import Spreads
 from raybench.records.record import TrialRecord
 from raybench.spec import Setting
+from raybench.spec.workloads import ScriptSpec
 from tests.support.planted import QUIET, StepCosts
 from tests.unit.studies import SIXTEEN_TENTHS, exactly, measured
 
@@ -77,6 +78,33 @@ def test_phases_in_strong_scaling_take_the_one_device_trial() -> None:
     assert found.rows[1].one_s.value == pytest.approx(0.3 * 0.009)
     assert found.total.one_s is not None
     assert found.total.one_s.value == pytest.approx(0.009)
+
+
+def shown(record: TrialRecord, variants: Sequence[str], *phases: str) -> TrialRecord:
+    """The record with the blocks of phases of ``variants``, without ``phases``."""
+    assert record.steps is not None
+    blocks = tuple(
+        block.model_copy(
+            update={"seconds": {name: s for name, s in block.seconds.items() if name not in phases}}
+        )
+        for block in record.steps.phases
+        if block.variant in variants
+    )
+    return record.model_copy(update={"result": record.steps.model_copy(update={"phases": blocks})})
+
+
+def test_phases_of_a_script_on_one_device_are_in_a_trial_of_their_own() -> None:
+    costs = StepCosts(plain_s=0.010, exposed_s=0.002)
+    fields: dict[str, Any] = {"workload": ScriptSpec(script="train.py", args="--bs {batch_size}")}
+    two = shown(measured(costs, QUIET, **fields, variants=("local", "ddp")), ["local"])
+    one = measured(costs, QUIET, **fields, world_size=1, variants=("plain",))
+    assert table(two) is None
+    found = table(two, [one])
+    assert found is not None
+    assert found.rows[1].one_s is not None
+    assert found.rows[1].one_s.value == pytest.approx(0.3 * 0.010)
+    # without DDP on one device forward and backward are in its "other"
+    assert table(two, [shown(one, ["plain"], "forward", "backward")]) is None
 
 
 @pytest.mark.parametrize("scaling", ["weak", "strong"])

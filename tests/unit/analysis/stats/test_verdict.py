@@ -33,6 +33,8 @@ def gain(value: float, half: float) -> Estimate:
         (0.0, 0.015, Verdict.AS_GOOD),
         (0.01, 0.005, Verdict.AS_GOOD),  # surely faster, by less than makes a difference
         (-0.01, 0.005, Verdict.AS_GOOD),
+        (0.012, 0.01, Verdict.UNKNOWN),  # surely faster, by as much as makes a difference or less
+        (-0.012, 0.01, Verdict.UNKNOWN),
         (0.01, 0.02, Verdict.UNKNOWN),
         (0.05, 0.06, Verdict.UNKNOWN),
         (-0.05, 0.06, Verdict.UNKNOWN),

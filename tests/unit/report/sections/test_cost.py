@@ -16,10 +16,10 @@ from tests.unit.studies import SIXTEEN_TENTHS, grid, metered, planted, study, tr
     ("price", "headings"),
     [
         (None, ["time", "device-time", "device-time over one's", "time saved in 1 and 10 runs"]),
-        (1.5, ["time", "cost", "time saved in 1 and 10 runs", "money saved in 1 and 10 runs"]),
+        (1.5, ["time", "cost", "device-time", "time saved in 1 and 10 runs", "money saved in 1 and 10 runs"]),
     ],
 )
-def test_money_takes_the_place_of_device_time(price: float | None, headings: list[str]) -> None:
+def test_device_time_is_shown_with_a_price_and_without(price: float | None, headings: list[str]) -> None:
     found = planted({(32,): SIXTEEN_TENTHS}, "batch_size", cost={"price_per_device_hour": price})
     table = cost_table(found)
     last = dict(zip([column.heading for column in table.columns], table.rows[-1], strict=True))
@@ -37,7 +37,7 @@ def test_a_study_of_ones_own_that_trains_has_the_costs_of_a_run() -> None:
         *trained(spec, (1, 2), learning),
     ]
     table = cost_table(analyse(spec, records))
-    assert table.caption.startswith("A run of 7 epochs.")
+    assert table.caption.startswith("A run is 7 epochs.")
     assert [row[0] for row in table.rows] == ["1", "2"]
 
 

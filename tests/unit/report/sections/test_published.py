@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from raybench.analysis import analyse
+from raybench.analysis.phases import SYNCHRONIZATION
+from raybench.analysis.published import load_figures, published_rows
 from raybench.analysis.results import StudyResults
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
@@ -16,8 +19,9 @@ from raybench.report.document import write_report
 from raybench.report.sections.published import published_table
 from raybench.report.table import Table
 from raybench.spec import Setting
+from tests.corpus.words import unfolded
 from tests.support.planted import QUIET, FakeLearning, FakeRunner, StepCosts, run_all
-from tests.unit.studies import grid, study, trained
+from tests.unit.studies import SIXTEEN_TENTHS, grid, study, trained
 
 STEP_S = {32: 0.005, 256: 0.01, 4096: 0.08}  # of one device
 
@@ -113,10 +117,38 @@ def test_an_epoch_without_a_training_follows_from_the_steps() -> None:
     assert all(cell.endswith("†") for cell in cells)
 
 
-def test_the_report_has_it(tmp_path: Path) -> None:
+def test_the_report_has_it_folded(tmp_path: Path) -> None:
     write_report(tmp_path, measured("resnet50_cifar10", 256, 4096), {})
     for kind in ("html", "md"):
         assert "on the hardware named" in (tmp_path / f"report/report.{kind}").read_text()
+    assert "on the hardware named" not in unfolded((tmp_path / "report/report.md").read_text())
+
+
+def test_toy_sizes_do_not_stand_next_to_published_figures() -> None:
+    results = measured("resnet50_cifar10", 256)
+    smoke = replace(results, study=results.study.model_copy(update={"is_smoke": True}))
+    assert published_table(results).rows
+    assert not published_table(smoke).rows
+
+
+def test_compute_over_communication_is_the_ratio_of_two_other_rows() -> None:
+    """As 14.4 ms over 3.54 ms next to a ratio of 7.0."""
+    spec = study(name="transformer_ag_news", knobs={"batch_size": [32]})
+    results = analyse(spec, grid(spec, (1, 2), FakeRunner(lambda *_: SIXTEEN_TENTHS, QUIET))[0])
+    rows = published_rows(results, load_figures(spec.name))
+    found = {row.figures[0].quantity: row.value.value for row in rows}
+    assert found["compute_time"] == pytest.approx(0.011, rel=0.02)  # alone, and contention
+    ratio = found["compute_time"] / found["communication_time"]
+    assert found["compute_to_communication"] == pytest.approx(ratio)
+
+
+def test_gradient_synchronization_has_its_share_of_the_step() -> None:
+    """20 of 100 ms with the larger batch, the one next to the published 64."""
+    results = measured("resnet50_cifar10", 256, 4096)
+    rows = published_rows(results, load_figures(results.study.name))
+    (row,) = [each for each in rows if each.figures[0].of == SYNCHRONIZATION]
+    assert row.figures[0].quantity == "phase_share"
+    assert row.value.value == pytest.approx(0.2, abs=0.01)
 
 
 def test_phases_and_memory_stand_next_to_the_published_ones() -> None:

@@ -6,7 +6,7 @@ import re
 
 from raybench.analysis import analyse
 from raybench.analysis.results import StudyResults
-from raybench.report.sections.scaling import overheads_table, scaling_table
+from raybench.report.sections.scaling import STATUS_WORDS, overheads_table, scaling_table
 from raybench.spec import Setting
 from tests.support.planted import QUIET
 from tests.unit.studies import (
@@ -57,7 +57,7 @@ def test_amdahls_fraction_has_its_limit_in_both_scalings() -> None:
         assert [without_intervals(cell) for cell in row[-2:]] == ["25%", "4.00x"]
 
 
-def test_gpus_have_their_mfu_over_both_peaks() -> None:
+def test_gpus_have_their_mfu_over_both_peaks_and_their_status() -> None:
     """An H100 at a fifth of the 989 TFLOP/s of its data sheet; of other GPUs the measured peak is known."""
     spec = study(knobs={"batch_size": [32], "precision": ["bf16"]}, resources={"device": "cuda"})
     record = measured(
@@ -74,6 +74,8 @@ def test_gpus_have_their_mfu_over_both_peaks() -> None:
         shown[name] = dict(zip((each.heading for each in table.columns), row, strict=True))
     assert shown["NVIDIA H100 80GB HBM3"]["MFU"] == "40.0% (20.0%)"
     assert shown["another"]["MFU"] == "40.0%"
+    assert shown["another"]["status"] == "baseline"
+    assert STATUS_WORDS in table.caption
     assert len(table.columns) <= 8
 
 

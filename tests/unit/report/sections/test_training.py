@@ -14,7 +14,7 @@ from raybench.report.answer import answer_of
 from raybench.report.comparison import write_comparison
 from raybench.report.document import make_sections
 from raybench.report.sections.training import draw_training, epochs_table, training_table
-from raybench.report.table import NONE
+from raybench.report.table import NONE, without_constant
 from tests.support.planted import FakeLearning
 from tests.unit.studies import MACHINE, cured_study, grid, study, trained_study
 
@@ -73,6 +73,64 @@ def test_a_row_that_says_nothing_is_left_out(trained_results: StudyResults) -> N
     alone = columns_of(trained_results)["1 device"]
     assert not {"seeds", "epochs", "speed-up over the default"} & alone.keys()
     assert "After 4 epochs, n = 3 seeds" in training_table({"": trained_results}).caption
+
+
+def test_memory_utilization_and_samples_of_a_device_are_rows(trained_results: StudyResults) -> None:
+    alone, several, *_ = columns_of(trained_results).values()
+    assert (alone["samples per device"], several["samples per device"]) == ("1,000", "500")
+    assert trained_results.training is not None
+    most = max(trained_results.training.groups[1].runs[0].result.device_memory_bytes or ())
+    assert several["peak memory"] == f"{most / 2**20:,.0f} MiB"
+    assert several["utilization"].startswith("90")
+
+
+def test_the_caption_says_that_times_leave_out_the_first_of_several_epochs(
+    trained_results: StudyResults,
+) -> None:
+    words = "Times of an epoch leave out the first, which warms up."
+    assert words in training_table({"": trained_results}).caption
+    plan, records = trained_study(FakeLearning(), training={"epochs": 1})
+    assert words not in training_table({"": analyse(plan.study, records)}).caption
+
+
+def test_losses_and_accuracies_stay_in_their_rows_though_nothing_is_learned() -> None:
+    plan, records = trained_study(FakeLearning(accuracy=0.0, spread=0.0))
+    table = without_constant(epochs_table(analyse(plan.study, records)))
+    shown = {column.heading for column in table.columns}
+    assert shown >= {"train loss", "train accuracy", "test loss", "test accuracy", "time"}
+
+
+def test_without_a_metric_epochs_have_no_accuracies() -> None:
+    plan, records = trained_study(FakeLearning())
+    unknown = {"train_correct": None, "test_correct": None}
+    blind = [
+        each.model_copy(
+            update={
+                "result": each.training.model_copy(
+                    update={"epochs": tuple(one.model_copy(update=unknown) for one in each.training.epochs)}
+                )
+            }
+        )
+        for each in records
+        if each.training is not None
+    ]
+    table = epochs_table(analyse(plan.study, blind))
+    assert [column.heading for column in table.columns][2:] == ["train loss", "test loss", "time"]
+
+
+def test_the_most_devices_are_never_left_out() -> None:
+    """As 4 GPUs with all changes, which was what the comparison had been made for."""
+    results = cured_study(devices=8)
+    most = {"8 devices, ddp", "8 devices, ddp, batch 512, accumulation 4"}
+    columns = columns_of(results).keys()
+    assert most < columns
+    assert "2 devices, ddp, batch 512, accumulation 4" not in columns
+    assert most < {row[0] for row in epochs_table(results).rows}
+    figure = draw_training(results)
+    assert figure is not None
+    assert most < set(figure.axes[0].get_legend_handles_labels()[1])
+    headings = {each.heading for each in training_table({"one": results, "other": results}).columns}
+    assert {f"{name}: {each}" for name in ("one", "other") for each in most} < headings
 
 
 def test_tables_and_plots_hold_every_group():

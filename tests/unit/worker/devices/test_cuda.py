@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -144,47 +145,48 @@ def test_what_was_freed_before_is_in_no_peak(gpu, monkeypatch):
     assert device.memory_peak() == MemoryPeak(torch=15 * GIB, device=17 * GIB)
 
 
+@pytest.fixture
+def switches() -> Iterator[tuple[Any, ...]]:
+    """Torch's for TF32: the one for all, then those of products, convolutions and recurrent layers."""
+    backends: Any = torch.backends
+    several = (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn)
+    before = [each.fp32_precision for each in (backends, *several)]
+    yield backends, *several
+    torch.set_float32_matmul_precision("highest")
+    backends.cudnn.allow_tf32 = True
+    for each, value in zip((backends, *several), before, strict=True):
+        each.fp32_precision = value
+
+
+def activate(device: CUDADevice, precision: str) -> None:
+    device.activate(Setting.model_validate({"precision": precision}), 1)
+
+
+@pytest.mark.parametrize("is_opened_first", [True, False])
 @pytest.mark.parametrize("own", [("highest", True), ("high", False)])
-def test_tf32_is_off_on_or_as_torch_had_it(gpu, monkeypatch, own):
-    before = (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32)
-    try:
-        torch.set_float32_matmul_precision(own[0])
-        torch.backends.cudnn.allow_tf32 = own[1]
-        device, chosen = open_gpu(monkeypatch, None), []
-        monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
-        asked = {
-            "default": own,
-            "fp32": ("highest", False),
-            "tf32": ("high", True),
-            "bf16": ("highest", False),
-        }
-        for precision in ("fp32", "default", "tf32", "default", "bf16", "default"):
-            device.activate(Setting.model_validate({"precision": precision}), 1)
-            found = (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32)
-            assert found == asked[precision]
-        assert set(chosen) == {device.torch_device}  # a workload may have chosen another
-    finally:
-        torch.set_float32_matmul_precision(before[0])
-        torch.backends.cudnn.allow_tf32 = before[1]
+def test_tf32_is_off_on_or_as_code_has_set_it(gpu, monkeypatch, switches, own, is_opened_first):
+    """A user's module is imported when the GPU is open."""
+    opened = open_gpu(monkeypatch, None)
+    torch.set_float32_matmul_precision(own[0])
+    torch.backends.cudnn.allow_tf32 = own[1]
+    device, chosen = opened if is_opened_first else open_gpu(monkeypatch, None), []
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    asked = {"default": own, "fp32": ("highest", False), "tf32": ("high", True), "bf16": ("highest", False)}
+    for precision in ("fp32", "default", "tf32", "default", "bf16", "default"):
+        activate(device, precision)
+        found = (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32)
+        assert found == asked[precision]
+    assert set(chosen) == {device.torch_device}  # a workload may have chosen another
 
 
-def test_fp32_is_fp32_whatever_code_has_set_for_all_of_torch(gpu, monkeypatch):
-    """By torch's newer switch, which convolutions take where they have none of their own."""
-    cudnn: Any = torch.backends.cudnn
-    device, before = open_gpu(monkeypatch, None), torch.backends.fp32_precision
-    try:
-        torch.backends.fp32_precision = "tf32"
-        for precision, expected in (
-            ("fp32", "ieee"),
-            ("tf32", "tf32"),
-            ("bf16", "ieee"),
-            ("default", "tf32"),
-        ):
-            device.activate(Setting.model_validate({"precision": precision}), 1)
-            assert (cudnn.conv.fp32_precision, cudnn.rnn.fp32_precision) == (expected, expected)
-    finally:
-        torch.backends.fp32_precision = before
-        device.activate(Setting(precision="default"), 1)
+@pytest.mark.parametrize("place", [0, 1])
+def test_torchs_newer_switches_are_the_settings_and_else_the_users(gpu, monkeypatch, switches, place):
+    """Convolutions take the one for all where they have none of their own."""
+    device = open_gpu(monkeypatch, None)
+    switches[place].fp32_precision = "tf32"
+    for precision, expected in (("fp32", "ieee"), ("tf32", "tf32"), ("bf16", "ieee"), ("default", "tf32")):
+        activate(device, precision)
+        assert {each.fp32_precision for each in switches[1:]} == {expected}
 
 
 def test_a_step_waits_at_lines_of_the_users_and_not_at_torchs_own(gpu, monkeypatch):

@@ -1,10 +1,16 @@
-"""How many steps a block has."""
+"""How many steps a block has, and on which device."""
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
 
 from raybench.spec.study import MeasureSpec
-from raybench.worker.steps.rounds import BlockSize, block_sizes
+from raybench.worker.devices.device import Device
+from raybench.worker.steps.rounds import BlockSize, MeasuringLoop, block_sizes
 from raybench.worker.steps.variants import VariantRun
+from tests.unit.studies import request
 
 
 class Ready:
@@ -50,3 +56,12 @@ def test_on_many_devices_the_one_that_works_alone_takes_a_fifth_of_the_time():
     sizes = block_sizes([PLAIN, SYNCED], ROOMY, 16, 0.15, STEP_S)
     seconds = {variant: size.timed * STEP_S[variant] for variant, size in sizes.items()}
     assert seconds["plain"] <= 0.2 * sum(seconds.values()) + 1e-9
+
+
+@pytest.mark.parametrize(("visit", "alone"), [(0, [0, 1, 2, 3]), (1, [4, 5, 6, 7]), (2, [0, 1, 2, 3])])
+def test_the_devices_that_work_alone_go_on_from_visit_to_visit(visit, alone):
+    team: Any = SimpleNamespace(size=8, gather=lambda item: [item] * 8)
+    variants: Any = SimpleNamespace(runs=[PLAIN, SYNCED], step_s=STEP_S)
+    asked = request(world_size=8, visit=visit, measure=MeasureSpec(min_rounds=4))
+    loop = MeasuringLoop(asked, team, Device(), variants, lambda progress: None)
+    assert loop._turns[:4] == alone

@@ -1,13 +1,33 @@
-"""Which bytes travel where gradients are compressed."""
+"""What DDP is given, and which bytes travel where gradients are compressed."""
 
 from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from raybench.spec.knobs import Setting
+from raybench.worker.devices.device import Device
+from raybench.worker.strategies import ddp
 from raybench.worker.strategies.ddp import bucket_bytes, gradient_bytes
+
+
+def test_ddp_is_given_its_knobs_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ddp, "DistributedDataParallel", lambda module, **arguments: arguments)
+    team: Any = SimpleNamespace(data=None)
+    switches = [name for name in ddp.FLAGS if name != "bucket_cap_mb"]
+    other = dict.fromkeys(switches, True) | {"broadcast_buffers": False, "bucket_cap_mb": 50.0}
+    default, changed = (
+        ddp.wrap(nn.Linear(1, 1), team, setting, Device()) for setting in (Setting(), Setting(**other))
+    )
+    for name in switches:
+        assert (default[name], changed[name]) == (False, True), name
+    assert (default[ddp.SYNC_BUFFERS], changed[ddp.SYNC_BUFFERS]) == (True, False)
+    assert (default["bucket_cap_mb"], changed["bucket_cap_mb"]) == (None, 50.0)
 
 
 @pytest.mark.parametrize(("dtype", "share"), [(torch.bfloat16, 1.0), (torch.float32, 0.5)])

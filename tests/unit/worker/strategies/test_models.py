@@ -13,6 +13,7 @@ from raybench.errors import InvalidTrialError
 from raybench.spec.knobs import Setting
 from raybench.spec.study import OptimizerSpec
 from raybench.worker.devices.device import Device
+from raybench.worker.steps.variants import plain_run, strategy_run
 from raybench.worker.strategies.models import StrategyModels, set_kernels
 from tests.unit.studies import config
 
@@ -42,11 +43,14 @@ def test_dataparallel_updates_the_state_that_the_bare_model_has(monkeypatch):
     models = StrategyModels(asked, workload, workload.model(), batches, Device(), batches_of_all=batches)
     models.bare.step()
     team: Any = SimpleNamespace(leads=True, size=2)
-    wrapped = models.wrap(team)
-    wrapped.step()
+    run = strategy_run("ddp", models, team)
+    run.step()
+    for each in (run, plain_run(models)):
+        assert each.release == models.device.release_memory  # which the other process on this GPU may need
     states = [
         [value for values in stepper.optimizer.state.values() for value in values.values()]
-        for stepper in (models.bare, wrapped)
+        for stepper in (models.bare, models.wrapped)
+        if stepper
     ]
     assert len(states[0]) == 2 * 3  # of two parameters: two moments and a count
     assert [id(value) for value in states[0]] == [id(value) for value in states[1]]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from statistics import median
 
-from raybench.records.record import TrialRecord
+from raybench.records.requests import Configuration
+from raybench.records.results import StepsResult
 
 
 @dataclass(frozen=True)
@@ -26,13 +28,10 @@ class Load:
         return max(0.0, taken - self.spare) / self.cores
 
 
-def load_of(record: TrialRecord) -> Load | None:
-    """Of the rounds of a trial; None: it is not told."""
-    steps, config = record.steps, record.config
-    if steps is None:
-        return None
+def load_of(config: Configuration, visits: Iterable[StepsResult]) -> Load | None:
+    """Of all rounds of a setting; None: it is not told."""
     each_needs, found = config.cpus_per_worker + config.setting.workers, list[Load]()
-    for round_ in steps.rounds:
+    for steps, round_ in ((visit, each) for visit in visits for each in visit.rounds):
         places = list(zip(steps.hosts, round_.other_cores, steps.host_cores, strict=False))
         loads = [
             Load((taken,), cores, max(cores - each_needs * steps.hosts.count(host), 0))
