@@ -8,13 +8,14 @@ freedom.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from itertools import pairwise
+from operator import itemgetter
 from statistics import geometric_mean, median
 from typing import Any
 
+from raybench.analysis.reference import grouped
 from raybench.analysis.resolve import Facts
 from raybench.analysis.stats.pool import POOLED_DEGREES, TYPICAL
 from raybench.machine.environment import Environment, KnownSpreads
@@ -27,10 +28,9 @@ MEDIAN_OF_SQUARES = 0.455  # of a normal deviate, over their mean
 
 def machine_of(environment: Environment, device: DeviceKind) -> dict[str, Any]:
     """What must be equal where a study is to know of another one's spreads."""
-    name = environment.device_name(device)
     return {
         "device": device,
-        "name": name,
+        "name": environment.device_name(device),
         "cores": environment.usable_cores,
         "nodes": len(environment.nodes),
     }
@@ -63,10 +63,7 @@ def known_spreads(machine: Mapping[str, Any], every: Iterable[Mapping[str, Any]]
     if not there:
         return None
     typical = TYPICAL[machine["device"]]
-    runs = defaultdict[str, list[Mapping[str, Any]]](list)
-    for each in there:
-        if each.get("default"):
-            runs[each["default"]].append(each)
+    runs = grouped((each for each in there if each.get("default")), itemgetter("default"))
     return KnownSpreads(
         trial=geometric_mean(each["spreads"]["trial"] for each in there),
         unit=geometric_mean(each["spreads"]["unit"] for each in there),

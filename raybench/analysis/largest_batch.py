@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from raybench.analysis.reference import grouped
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import MAX, Knobs, LargestBatch, Setting
 from raybench.spec.study import Study
@@ -115,11 +116,8 @@ def decide(setting: Setting, world_size: int, probes: Iterable[Probe], rules: Ru
     if failed is not None and failed.failure is not None:
         high, bound = failed.batch_size // rules.smallest, failed.failure
         reason = f"batch {failed.batch_size:,}: {failed.reason}"
-    doubling = failed is None
+    doubling = failed is None and low < most
     while (candidate := min(max(2 * low, 1), most) if doubling else _between(low, high)) is not None:
-        if candidate <= low:
-            candidate = None
-            break
         too_large = _too_large(fitting, candidate * rules.smallest) if rules.predicts_memory else ""
         if not too_large:
             break
@@ -169,11 +167,8 @@ def largest_fits_of(
     study: Study, records: Iterable[TrialRecord], world_sizes: Sequence[int]
 ) -> list[LargestFit]:
     """What the probes among ``records`` say, a value for each combination, in the order of the probes."""
-    groups: dict[object, list[TrialRecord]] = {}
-    for record in records:
-        if record.request.kind == "probe":
-            config = record.config
-            groups.setdefault(config.setting.memory_key(config.world_size), []).append(record)
+    probes = (record for record in records if record.request.kind == "probe")
+    groups = grouped(probes, lambda each: each.config.setting.memory_key(each.config.world_size))
     fits = []
     for group in groups.values():
         first = group[0].config

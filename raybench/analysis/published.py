@@ -102,12 +102,9 @@ def fact(figures: Sequence[Figure], quantity: str) -> float | None:
 
 
 def _of_waterfall(name: str) -> Callable[[Facts, TrialRecord], Estimate | None]:
-    def find(results: Facts, record: TrialRecord) -> Estimate | None:
-        found = results.waterfalls[record.trial_id]
-        value: Estimate | None = getattr(found, name) if found else None
-        return value
-
-    return find
+    return lambda results, record: (
+        getattr(found, name) if (found := results.waterfalls[record.trial_id]) else None
+    )
 
 
 def _largest(name: str) -> Callable[[Facts, TrialRecord], Estimate | None]:

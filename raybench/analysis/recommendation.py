@@ -158,13 +158,9 @@ def device_advice(base: Facts, use: Recommendation | None) -> DeviceAdvice | Non
     records = [base.headline]
     if use is not None and not use.is_default and use.basis is not Basis.NO_CHOICE:
         records.insert(0, base.reference_of(use.config))
-    for record in records:
-        if record is not None and extra_cost(base, record) is not None:
-            return _of_setting(base, record)
-    return None
-
-
-def _of_setting(base: Facts, asked: TrialRecord) -> DeviceAdvice:
+    able = (record for record in records if record is not None and extra_cost(base, record) is not None)
+    if (asked := next(able, None)) is None:
+        return None
     there = [record for record in base.references if record is asked or _is_on_fewer(record, asked)]
     known = [(record, extra) for record in there if (extra := extra_cost(base, record)) is not None]
     record, extra = max(known, key=lambda one: base.scaling(one[0]).throughput_samples_per_s.value)

@@ -5,10 +5,11 @@ Bucket sizes under which DDP makes the same buckets are one setting.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import TypeVar
 
 from raybench.analysis.simulate.timeline import BucketCap, assign
-from raybench.records.record import TrialRecord
+from raybench.records.record import State, TrialRecord
 from raybench.records.requests import Configuration, StudyRequest
 from raybench.records.results import StepsResult
 from raybench.spec.knobs import Setting
@@ -30,6 +31,18 @@ def scaling_first(records: Iterable[TrialRecord]) -> list[TrialRecord]:
     return sorted(records, key=lambda record: record.request.role != "scaling")
 
 
+Item = TypeVar("Item")
+Key = TypeVar("Key", bound=Hashable)
+
+
+def grouped(items: Iterable[Item], key: Callable[[Item], Key]) -> dict[Key, list[Item]]:
+    """The items of each key together; keys and items in the order in which they come."""
+    found: dict[Key, list[Item]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
+
+
 _CAP = "bucket_cap_mb"
 
 Sizes = tuple[int, ...]  # of the buckets, in bytes, in the order in which they are sent
@@ -44,17 +57,14 @@ class KnownBuckets:
         self._orders: dict[Hashable, Sizes] = {}  # bytes of the gradients, as they get ready
         self._measured: dict[tuple[Hashable, BucketCap], Sizes] = {}
         self._standing: dict[tuple[Hashable, BucketCap], BucketCap] = {}
-        self._failed = set[str]()  # ids of trials that stand for no other
+        self._states = dict[str, State]()  # by trial id: one that has failed stands for no other
         for record in records:
             self.learn(record)
 
     def learn(self, record: TrialRecord) -> bool:
         """Look at one record more; whether it told anything new of the buckets."""
         steps, config = record.steps, record.config
-        if record.state == "complete":
-            self._failed.discard(record.trial_id)
-        else:
-            self._failed.add(record.trial_id)
+        self._states[record.trial_id] = record.state
         if steps is None or not steps.bucket_bytes or not _has_buckets(config.setting, config.world_size):
             return False
         key, cap = _ordering(config.setting), config.setting.bucket_cap_mb
@@ -80,7 +90,10 @@ class KnownBuckets:
             return setting
         key, own = _ordering(setting), setting.bucket_cap_mb
         if (key, own) not in self._standing:
-            self._standing[key, own] = self._first_alike(setting, key)
+            sizes, fault = self._sizes(key, own), setting.fault("cuda")
+            others = [setting.model_copy(update={_CAP: cap}) for cap in self._caps if sizes is not None]
+            able = (each.bucket_cap_mb for each in others if each.fault("cuda") == fault)
+            self._standing[key, own] = next((cap for cap in able if self._sizes(key, cap) == sizes), own)
         cap = self._standing[key, own]
         return setting if cap == own else setting.model_copy(update={_CAP: cap})
 
@@ -98,19 +111,7 @@ class KnownBuckets:
             variants = tuple(each for each in request.variants if each != "anchor")
             changed |= {"anchor": None, "variants": variants}
         other = request.model_copy(update=changed)
-        return None if other.trial_id in self._failed else other
-
-    def _first_alike(self, setting: Setting, key: Hashable) -> BucketCap:
-        sizes = self._sizes(key, setting.bucket_cap_mb)
-        if sizes is None:
-            return setting.bucket_cap_mb
-        for cap in self._caps:
-            if cap == setting.bucket_cap_mb:
-                return cap
-            other = setting.model_copy(update={_CAP: cap})
-            if self._sizes(key, cap) == sizes and other.fault("cuda") == setting.fault("cuda"):
-                return cap
-        return setting.bucket_cap_mb
+        return other if self._states.get(other.trial_id, "complete") == "complete" else None
 
     def key(self, config: Configuration) -> Hashable:
         """Equal for configurations of one study that are one setting at one world size and place."""
@@ -130,23 +131,18 @@ def one_of_equal(records: Iterable[TrialRecord], buckets: KnownBuckets) -> list[
 
     What is not complete stands for nothing that is.
     """
-    kept: dict[Hashable, TrialRecord] = {}
-    for record in records:
-        key = buckets.key(record.config)
-        known = kept.get(key)
-        if known is None or _rank(record, buckets) > _rank(known, buckets):
-            kept[key] = record
-    return list(kept.values())
+
+    def rank(record: TrialRecord) -> tuple[bool, bool]:
+        setting, size = record.config.setting, record.config.world_size
+        return record.state == "complete", buckets.standing(setting, size) == setting
+
+    groups = grouped(records, lambda each: buckets.key(each.config))
+    return [max(group, key=rank) for group in groups.values()]
 
 
 def bucket_sizes(order: Sequence[int], cap: BucketCap) -> Sizes:
     """DDP's buckets of gradients of so many bytes, in the order in which they are ready."""
     return tuple(sum(order[index] for index in bucket) for bucket in assign(order, cap))
-
-
-def _rank(record: TrialRecord, buckets: KnownBuckets) -> tuple[bool, bool]:
-    setting, size = record.config.setting, record.config.world_size
-    return record.state == "complete", buckets.standing(setting, size) == setting
 
 
 def _has_buckets(setting: Setting, world_size: int) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 
-from raybench.analysis.reference import KnownBuckets
+from raybench.analysis.reference import KnownBuckets, grouped
 from raybench.analysis.stats.pool import TYPICAL, Pool, Spreads, Unit, Weights
 from raybench.analysis.stats.statistics import Estimate, inverse
 from raybench.analysis.units import baseline_unit, step_unit, visits, with_setting
@@ -124,14 +124,8 @@ class Measured:
         device = self.records[0].config.device if self.records else "cpu"
         found = visits(self.records, self.buckets)
         self.pool = Pool(found, known or TYPICAL[device], is_certain=is_certain)
+        self._visits = grouped(self.records, lambda record: self.buckets.key(record.config))
         self._figures = dict[Hashable, tuple[Scaling, Waterfall | None]]()
-
-    @cached_property
-    def _visits(self) -> dict[Hashable, list[TrialRecord]]:
-        found = dict[Hashable, list[TrialRecord]]()
-        for record in self.records:
-            found.setdefault(self.buckets.key(record.config), []).append(record)
-        return found
 
     @cached_property
     def _samples_alone(self) -> dict[Unit, float]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from raybench.analysis.phases import phase_times
+from raybench.analysis.reference import grouped
 from raybench.analysis.scaling import Measured, Scaling, one_device
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.training import TrainedRun
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Values = dict[str, Any]  # of fields of a ``Summary``
-VARYING_AFTER = "gradient_compression"  # the column after which the varying knobs stand
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,6 +75,7 @@ class Summary:
     gradient_accumulation: int
     #: as the knob
     gradient_compression: str
+    varying: dict[str, KnobValue]  # a column for each
     #: from one optimizer step to the next, on the slowest rank
     step_time_s: float | None = None
     #: lower end of its interval
@@ -166,20 +167,17 @@ class Summary:
     starts: int | None = None
     #: time that the trials took altogether
     wall_time_s: float
-    varying: dict[str, KnobValue]
     scaled: Scaling | None = None  # of which the figures are
 
     def row(self) -> dict[str, KnobValue]:
         """The values by column, in the order of docs/reference.md."""
         row: dict[str, KnobValue] = {}
         for name in _COLUMNS:
-            row[name] = getattr(self, name)
-            if name == VARYING_AFTER:
-                row |= self.varying
+            row |= self.varying if name == "varying" else {name: getattr(self, name)}
         return row
 
 
-_COLUMNS = tuple(each.name for each in fields(Summary) if each.name not in ("varying", "scaled"))
+_COLUMNS = tuple(each.name for each in fields(Summary) if each.name != "scaled")
 
 
 def summarize(records: Sequence[TrialRecord], fit: Measured | None = None) -> list[Summary]:
@@ -188,14 +186,10 @@ def summarize(records: Sequence[TrialRecord], fit: Measured | None = None) -> li
 
     ``records``: all of them, probes too; ``fit``: what their complete trials of steps say.
     """
-    fit, names = fit or Measured(records), _varying(records)
-    rows, seen = list[Summary](), set[Hashable]()
-    for record in records:
-        key = fit.buckets.key(record.config) if record.steps else record.trial_id
-        if key not in seen:
-            seen.add(key)
-            rows.append(_row(fit, fit.reference(record), names, fit.visits(record) or (record,)))
-    return rows
+    known, names = fit or Measured(records), _varying(records)
+    rows = grouped(records, lambda each: known.buckets.key(each.config) if each.steps else each.trial_id)
+    firsts = [first for first, *_ in rows.values()]
+    return [_row(known, known.reference(each), names, known.visits(each) or (each,)) for each in firsts]
 
 
 def summarize_trials(records: Sequence[TrialRecord], fit: Measured) -> list[Summary]:

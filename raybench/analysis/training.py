@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from math import sqrt
 from statistics import fmean, geometric_mean
 
 from raybench.analysis.choice import default_setting, is_default
 from raybench.analysis.labels import difference_words
+from raybench.analysis.reference import grouped
 from raybench.analysis.resolve import Facts
 from raybench.analysis.stats.statistics import (
     ANYWHERE,
@@ -40,10 +40,6 @@ class TrainedRun:
 
     record: TrialRecord
     num_epochs: int | None = None  # that are looked at; None: all that were trained
-
-    def until(self, num_epochs: int) -> TrainedRun:
-        """The same as it was after its first ``num_epochs``."""
-        return replace(self, num_epochs=num_epochs)
 
     @property
     def seed(self) -> int:
@@ -203,7 +199,7 @@ def group_of(runs: Sequence[TrainedRun], changes: str = "") -> TrainedGroup:
     """
     time_to_target_s = over_seeds((run.time_to_target_s for run in runs), POSITIVE)
     num_epochs = min(len(run.epochs) for run in runs)
-    runs = [run.until(num_epochs) for run in runs]
+    runs = [replace(run, num_epochs=num_epochs) for run in runs]
     times_s = [run.epoch_time_s for run in runs]
     totals_s = over_seeds((run.total_s for run in runs), POSITIVE)
     assert totals_s is not None  # every run has one
@@ -316,7 +312,7 @@ def compare(group: TrainedGroup, base: TrainedGroup) -> Comparison:
     group, base = (
         each
         if each.num_epochs == fewest
-        else group_of([run.until(fewest) for run in each.runs], each.changes)
+        else group_of([replace(run, num_epochs=fewest) for run in each.runs], each.changes)
         for each in (group, base)
     )
     of_seed = {run.seed: run for run in base.runs}
@@ -363,10 +359,7 @@ def parity(difference: Estimate | None, tolerance: float) -> Verdict:
 
 def _groups(study: Study, runs: Sequence[TrainedRun]) -> list[TrainedGroup]:
     """One device first, of equally many the default's first."""
-    alike = defaultdict[Hashable, list[TrainedRun]](list)
-    for run in runs:
-        config = run.record.config
-        alike[config.key(ignore=config.ANY_WORKLOAD)].append(run)
+    alike = grouped(runs, lambda run: run.record.config.key(ignore=Configuration.ANY_WORKLOAD))
     groups = [group_of(of_one, _changes(study, of_one[0].record.config)) for of_one in alike.values()]
     return sorted(groups, key=lambda group: (group.world_size, bool(group.changes)))
 

@@ -52,11 +52,13 @@ from raybench.spec.validation import fields, from_validation
 Device = tuple[str | None, str | None]  # cpu or cuda, and its name, where they are known
 
 
-def swept_links(directory: Path, trials: Iterable[Device]) -> tuple[Link, ...]:
-    """The lines of the sweep in ``directory``, or of logs of nccl-tests; ``trials``: their devices.
+def swept_links(directory: Path | None, trials: Iterable[Device]) -> tuple[Link, ...]:
+    """The lines of the sweep in ``directory``, if any, or of logs of nccl-tests; ``trials``: their devices.
 
     Raises ``RequestError`` where there is no sweep, or one over another backend or of other devices.
     """
+    if directory is None:
+        return ()
     logs = [directory] if directory.is_file() else sorted(directory.glob("*.log"))
     if logs and foreign(directory):
         logged = [message for log in logs for message in read_nccl_tests(log)]
@@ -101,13 +103,11 @@ def run_predict(options: PredictOptions, console: Console) -> int:
     price = price_of(source.facts.study) if source.facts else None
     if options.price_per_device_hour:
         price = options.price_per_device_hour / HOUR_S
-    run, links = _run(options, source), tuple[Link, ...]()
-    if options.communication is not None:
-        links = swept_links(options.communication, source.devices)
+    run = _run(options, source)
     if options.network is not None:
         rows = _on_network(options.network, options, source, run, price, console)
     else:
-        rows = prediction_rows(_by_fit(options, source, run, price, links, console))
+        rows = prediction_rows(_by_fit(options, source, run, price, console))
     if options.output is not None:
         options.output.parent.mkdir(parents=True, exist_ok=True)
         replace_whole(options.output, rows_csv(rows))
@@ -154,15 +154,10 @@ def _say_more(more: MoreDevices | None, console: Console) -> None:
 
 
 def _by_fit(
-    options: PredictOptions,
-    source: Source,
-    run: Work,
-    price: float | None,
-    links: Sequence[Link],
-    console: Console,
+    options: PredictOptions, source: Source, run: Work, price: float | None, console: Console
 ) -> list[Outlook]:
     """Print what a fit to several world sizes predicts, and where there is none what a network must bring."""
-    outlooks = list[Outlook]()
+    links, outlooks = swept_links(options.communication, source.devices), list[Outlook]()
     for group in source.groups:
         per_node = options.devices_per_node or max(source.devices_per_node, group.devices_per_node)
         shapes = shapes_of(options.world_sizes or doublings(group), per_node, options.nodes)
@@ -285,14 +280,13 @@ def run_what_if(options: PredictOptions, console: Console) -> int:
         raise RequestError(f"{OPTION}: a results directory of a study (received {directory})")
     with ResultsDirectory.open_readonly(directory) as store:
         results = resolve(store.study(), list(store.latest().values()), store.environment())
-    record, links = trial_to_ask(results), tuple[Link, ...]()
+    record = trial_to_ask(results)
     if record is None:
         raise RequestError(
             f"{OPTION}: {directory} has no complete trial of ddp on several devices with all variants and a "
             "timeline of its gradients, which trials of a scaling curve have since they are recorded"
         )
-    if options.communication is not None:
-        links = swept_links(options.communication, [(record.config.device, record.device_name)])
+    links = swept_links(options.communication, [(record.config.device, record.device_name)])
     found = what_if(record, changes, others=results.measured, links=links, fit=results.fit)
     assert found is not None  # it can be asked
     table = what_if_table(results, found)

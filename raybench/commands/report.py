@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -59,10 +59,6 @@ def report(
     raise typer.Exit(code)
 
 
-# whether there are numbers; what writes the report, report.html first
-_Shown = tuple[bool, Callable[[], list[Path]]]
-
-
 def write_and_print(
     store: ResultsDirectory,
     console: Console,
@@ -78,9 +74,29 @@ def write_and_print(
     else.
     """
     if store.is_sweep:
-        is_complete, write = _show_sweep(store, console, quiet=quiet)
+        from raybench.analysis.collectives import analyse_sweep
+        from raybench.commands.communication import command_of
+        from raybench.report.communication import answer_of_sweep, print_sweep, write_sweep_report
+
+        swept = analyse_sweep(store.sweep(), list(store.latest().values()))
+        environment = store.environment().model_dump(mode="json")
+        is_complete, words, show = bool(swept.complete), answer_of_sweep(swept), partial(print_sweep, swept)
+        write = partial(write_sweep_report, store.path, swept, environment, command_of(swept.sweep))
     else:
-        is_complete, write = _show_study(store, console, command, quiet=quiet, stopped=stopped)
+        from raybench.report.answer import answer_of
+        from raybench.report.document import write_report
+        from raybench.report.terminal import print_summary
+
+        found = analysed(store, command)
+        is_complete, words = bool(found.results.complete), answer_of(found.results)
+        show = partial(print_summary, found.results, commands=not stopped)
+        write = partial(
+            write_report, store.path, found.results, found.environment, found.left_out, found.spreads
+        )
+    if quiet:
+        say(console, words)
+    else:
+        show(console)
     for note in notes:
         say(console, f"note: {note}")
     try:
@@ -122,38 +138,6 @@ def analysed(store: ResultsDirectory, command: str = "scaling") -> Analysed:
     missing = [left_out_words(each) for each in notes]
     results = with_left_out(results, missing, goes_on)
     return Analysed(results, environment.model_dump(mode="json"), missing, spreads)
-
-
-def _show_study(
-    store: ResultsDirectory, console: Console, command: str, *, quiet: bool, stopped: bool
-) -> _Shown:
-    from raybench.report.answer import answer_of
-    from raybench.report.document import write_report
-    from raybench.report.terminal import print_summary
-
-    found = analysed(store, command)
-    results = found.results
-    write = partial(write_report, store.path, results, found.environment, found.left_out, found.spreads)
-    if quiet:
-        say(console, answer_of(results))
-    else:
-        print_summary(results, console, commands=not stopped)
-    return bool(results.complete), write
-
-
-def _show_sweep(store: ResultsDirectory, console: Console, *, quiet: bool) -> _Shown:
-    from raybench.analysis.collectives import analyse_sweep
-    from raybench.commands.communication import command_of
-    from raybench.report.communication import answer_of_sweep, print_sweep, write_sweep_report
-
-    results = analyse_sweep(store.sweep(), list(store.latest().values()))
-    environment = store.environment().model_dump(mode="json")
-    if quiet:
-        say(console, answer_of_sweep(results))
-    else:
-        print_sweep(results, console)
-    write = partial(write_sweep_report, store.path, results, environment, command_of(results.sweep))
-    return bool(results.complete), write
 
 
 def resume_command(path: Path, command: str) -> str:

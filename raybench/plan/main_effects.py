@@ -210,8 +210,7 @@ class MainEffectsSampler(BaseSampler):
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
         """The first value: every knob is sampled with the others, none alone."""
-        assert isinstance(param_distribution, CategoricalDistribution)
-        return param_distribution.choices[0]
+        return self._space.values[param_name][0]
 
 
 def distributions(space: SearchSpace) -> dict[str, BaseDistribution]:

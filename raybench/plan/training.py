@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 
 from raybench.analysis import choice
+from raybench.analysis.reference import grouped
 from raybench.analysis.scaling import alongside
 from raybench.plan.trials import Plan, Suggestion
 from raybench.records.record import TrialRecord
-from raybench.records.requests import TrainingRequest
+from raybench.records.requests import Configuration, TrainingRequest
 from raybench.records.results import learning_curve
 from raybench.spec.study import TrainingSpec
 
@@ -41,22 +42,19 @@ def _measured(plan: Plan, trained: Sequence[Suggestion], records: Sequence[Trial
 
     Not one that learns as one of ``trained``, nor one that was stopped: it gets no further seed.
     """
-    known = {each.setting.learning_key(plan.target) for each in trained}
-    known |= {
-        each.config.setting.learning_key(plan.target)
-        for each in records
-        if each.training is not None and each.training.stopped_by is not None
-    }
-    fastest: dict[object, TrialRecord] = {}
-    for record in choice.suggestions(plan.study_in_numbers, records, plan.target):
-        key = record.config.setting.learning_key(plan.target)
-        if record.steps is None or record.config.oversubscribed or key in known:
-            continue
-        other = fastest.setdefault(key, record)
-        mine, theirs = (alongside(each, None).throughput_samples_per_s.value for each in (record, other))
-        if mine > theirs:
-            fastest[key] = record
-    return [plan.suggestion_of(record) for record in fastest.values()]
+
+    def learned(of: Suggestion | Configuration) -> Hashable:
+        return of.setting.learning_key(plan.target)
+
+    def rate(record: TrialRecord) -> float:
+        return alongside(record, None).throughput_samples_per_s.value
+
+    stopped = (each.config for each in records if each.training and each.training.stopped_by)
+    known = {learned(each) for each in trained} | {learned(each) for each in stopped}
+    steps = (each for each in choice.suggestions(plan.study_in_numbers, records, plan.target) if each.steps)
+    usable = (each for each in steps if not each.config.oversubscribed and learned(each.config) not in known)
+    groups = grouped(usable, lambda each: learned(each.config))
+    return [plan.suggestion_of(max(group, key=rate)) for group in groups.values()]
 
 
 def _trained(plan: Plan) -> Iterator[Suggestion]:

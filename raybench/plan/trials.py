@@ -126,8 +126,7 @@ class Plan:
     @cached_property
     def _found(self) -> LargestBatch:
         """Asked for every point of a space, which may have a million."""
-        fits = self.fits or ()
-        return largest_by_setting(fits, self.study, self.world_sizes, self.target, self.device)
+        return largest_by_setting(self.fits or (), self.study, self.world_sizes, self.target, self.device)
 
     def rules(self, setting: Setting) -> Rules:
         """Between which batches the largest is looked for."""

@@ -20,14 +20,10 @@ def rows_csv(rows: Iterable[Mapping[str, KnobValue]]) -> str:
     return text.getvalue()
 
 
-def _csv_cell(value: KnobValue) -> str:
-    if value is None:
-        return ""
+def _csv_cell(value: KnobValue) -> KnobValue:
     if isinstance(value, float):
         return f"{value:.9g}"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value)
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 def epoch_rows(record: TrialRecord) -> Iterator[dict[str, KnobValue]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -197,17 +197,13 @@ def _values(named: Mapping[str, str], path: Path, is_summary: bool) -> dict[str,
     elif (placement := named.get("placement", "")).isascii() and placement.isdecimal():
         # one digit a node, as 44; a word says nothing of them
         read["workers"] = sorted(map(int, placement), reverse=True)
+    # what says how a step was run: knobs, and in a summary.csv what varies between its rows
+    header, varying = list(named), list[str]()
+    if is_summary and {"gradient_compression", "step_time_s"} <= set(header):
+        varying = header[header.index("gradient_compression") + 1 : header.index("step_time_s")]
     return {
         "model": path.stem,
         **read,
         "context": [(name, named.get(name, "")) for name in _CONTEXT],
-        "setting": [(name, named[name]) for name in _settings(list(named), is_summary)],
+        "setting": [(name, cell) for name, cell in named.items() if name in _KNOBS or name in varying],
     }
-
-
-def _settings(header: Sequence[str], is_summary: bool) -> list[str]:
-    """The columns that say how a step was run: knobs, and in a summary.csv what varies between its rows."""
-    varying: Sequence[str] = ()
-    if is_summary and {"gradient_compression", "step_time_s"} <= set(header):
-        varying = header[header.index("gradient_compression") + 1 : header.index("step_time_s")]
-    return [name for name in header if name in _KNOBS or name in varying]

@@ -17,7 +17,7 @@ import errno
 import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -71,7 +71,7 @@ def _named(path: Path, what: str = "be written", but: str = "") -> Iterator[None
         raise StoreError(f"{cannot(path, what, error)}{but}") from None
 
 
-class ResultsDirectory:
+class ResultsDirectory(AbstractContextManager["ResultsDirectory"]):
     """The results of one study or sweep, open for writing (``create``, ``resume``) or for reading only.
 
     A context manager: leaving it releases the lock, which the kernel also does when the process dies.
@@ -214,9 +214,6 @@ class ResultsDirectory:
             raise
         return directory
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
@@ -269,23 +266,20 @@ class ResultsDirectory:
                 path.unlink(missing_ok=True)
 
     def _write_line(self, line: bytes) -> None:
-        descriptor = os.open(self.path / TRIALS, os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            if os.fstat(descriptor).st_size < self._good_end:
+        with (self.path / TRIALS).open("r+b", buffering=0) as file:
+            if file.seek(0, os.SEEK_END) < self._good_end:
                 raise OSError(errno.EIO, "trials.jsonl was cut by someone else")
             # A torn line of a killed process ends here, as does half a line of a full disk.
-            os.ftruncate(descriptor, self._good_end)
-            os.lseek(descriptor, self._good_end, os.SEEK_SET)
+            file.truncate(self._good_end)
+            file.seek(self._good_end)
             try:
                 rest = memoryview(line)
                 while rest:
-                    rest = rest[os.write(descriptor, rest) :]
-                os.fsync(descriptor)
+                    rest = rest[os.write(file.fileno(), rest) :]
+                os.fsync(file.fileno())
             except OSError:
-                os.ftruncate(descriptor, self._good_end)
+                file.truncate(self._good_end)
                 raise
-        finally:
-            os.close(descriptor)
         self._good_end += len(line)
 
     def check_same(self, asked: Asked, environment: Environment) -> None:

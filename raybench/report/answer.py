@@ -129,9 +129,8 @@ def _other_batches(results: StudyResults) -> str:
     below, above = slower_at(points) or (None, None)
     if below is None or below == own:
         return ""
-    return f"they are slower at batch {below:,}" + (
-        f", but not at {above:,}" if above and above != own else ""
-    )
+    faster = f", but not at {above:,}" if above and above != own else ""
+    return f"they are slower at batch {below:,}{faster}"
 
 
 # --- why not better

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from raybench.records.requests import Configuration
 from raybench.report.answer import to_use
 from raybench.report.format import percent, sentence
 from raybench.report.pages import template
-from raybench.report.table import NONE, Column, Table, make_table
+from raybench.report.table import NONE, Column, Table
 from raybench.spec.knobs import KnobValue, Setting, bucket_sizes_mb
 from raybench.spec.workloads import ScriptSpec, TrainerSpec
 
@@ -30,7 +30,6 @@ TORCH_DEFAULTS: Mapping[str, KnobValue] = {
     "persistent_workers": False,
     "pin_memory": False,
 }
-LIST = "bucket_cap_mb_list"  # of several sizes
 DDP_KNOBS = tuple(name for name in ScriptSpec.DDP_KNOBS if name != "gradient_compression")  # a hook
 LOADER_KNOBS = {
     "workers": "num_workers",
@@ -68,25 +67,20 @@ def use_it(results: StudyResults) -> UseIt | None:
 def plain_loop(use: Recommendation) -> str:
     """A plain loop of torch."""
     config, knobs, strategy = use.config, set_knobs(use.config), _strategy(use)
-    setting = config.setting
     compression = knobs.get("gradient_compression")
     text = template("loop.py.j2").render(
+        use=use,
         start=start_words(use),
         blocks=", block_class" if strategy == "fsdp" or "activation_checkpointing" in knobs else "",
         several=strategy in ("ddp", "fsdp"),
         strategy=strategy,
-        device=config.device,
         cuda=config.device == "cuda",
         knobs=knobs,
         ddp=dict(argument(name, knobs[name]) for name in DDP_KNOBS if name in knobs),
         loader=LOADER_KNOBS,
         hook=f"{compression}_compress_hook" if compression else "",
-        threads=use.threads,
-        dtype=AUTOCAST.get(setting.precision),
-        scales=setting.precision == "fp16",
-        accumulation=setting.gradient_accumulation,
-        reshard=setting.fsdp_reshard,
-        size=config.world_size,
+        dtype=AUTOCAST.get(config.setting.precision),
+        scales=config.setting.precision == "fp16",
         batch_size=config.batch_size
         * (config.world_size if strategy == "dp" else 1),  # one process feeds all
     )
@@ -127,22 +121,16 @@ def arguments_table(use: Recommendation) -> Table:
     if isinstance(script, ScriptSpec):
         shown = {knob: value for knob, value in shown.items() if knob in (script.ddp_knobs or ())}
 
-    def cell(framework: int) -> Callable[[str], str]:
-        def words(knob: str) -> str:
-            name, value = argument(knob, shown[knob])
-            keys = f"{name} with {_strategy(use)}", f"{knob}={shown[knob]}", name
-            names = next((ARGUMENTS[key] for key in keys if key in ARGUMENTS), ("",) * len(FRAMEWORKS))
-            said = names[framework].replace("VALUE", value).replace("WORLD", str(config.world_size))
-            return said or NONE
+    def row(knob: str) -> tuple[str, ...]:
+        name, value = argument(knob, shown[knob])
+        keys = f"{name} with {_strategy(use)}", f"{knob}={shown[knob]}", name
+        names = next((ARGUMENTS[key] for key in keys if key in ARGUMENTS), ("",) * len(FRAMEWORKS))
+        said = (each.replace("VALUE", value).replace("WORLD", str(config.world_size)) for each in names)
+        return f"{name} = {value}", *(each or NONE for each in said)
 
-        return words
-
-    columns = [
-        Column[str]("knob", lambda knob: " = ".join(argument(knob, shown[knob]))),
-        *(Column(name, cell(place)) for place, name in enumerate(FRAMEWORKS)),
-    ]
+    columns = tuple(Column[str](name) for name in ("knob", *FRAMEWORKS))
     caption = f"What is left out is at its default, as measured. {NONE}: no such argument.{_remarks(use)}"
-    return make_table("As arguments", caption, columns, list(shown))
+    return Table("As arguments", caption, columns, tuple(map(row, shown)))
 
 
 def _remarks(use: Recommendation) -> str:
@@ -175,7 +163,7 @@ def _remarks(use: Recommendation) -> str:
 def argument(knob: str, value: KnobValue) -> tuple[str, str]:
     """What torch calls a knob of this value, and the value in Python."""
     if knob == "bucket_cap_mb" and isinstance(value, str):
-        return LIST, f"[{', '.join(map(in_python, bucket_sizes_mb(value)))}]"
+        return "bucket_cap_mb_list", f"[{', '.join(map(in_python, bucket_sizes_mb(value)))}]"
     return knob, in_python(value)
 
 

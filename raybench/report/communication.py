@@ -70,7 +70,7 @@ def times_table(results: SweepResults) -> Table:
 
     def time_words(message: Message) -> str:
         unit, unit_s = time_unit(message.time_s.value)
-        return plus_minus(message.time_s.scaled(1 / unit_s), unit)
+        return plus_minus(message.time_s.scaled(1 / unit_s), f" {unit}")
 
     def time_of(collective: Collective) -> Column[tuple[SweptPlace, int]]:
         return numbers(collective, lambda row: found.get((*row, collective)), time_words)

@@ -12,7 +12,6 @@ from raybench.spec.plural import bytes_words, plural
 
 WAITS = "the step waits for transfers of {transferred_bytes} in {buckets}"
 SHARDED = "the step waits for {transferred_bytes} of FSDP's gathers and scatters"
-BY_LATENCY = f"{WAITS}, and latency is {{latency_share}} of their time"
 SLOW_RANK = "{rank} takes {excess_ratio} longer than the others in every step"
 WAITS_FOR_SLOWEST = "ranks wait for the slowest, which changes from step to step"
 NO_CORE = "{rank} may use no core of NUMA node {numa_node}, which its GPU is on{as_far}"
@@ -25,11 +24,8 @@ PARITY = "the first losses of {strategy} differ from one device's by {relative_d
 # What shows a finding, by its reason where that has its own text, else by its name. It does not repeat the
 # time that it explains. ``str.format`` fills in the values by their names.
 EVIDENCE: Mapping[FindingName | Reason, str] = {
-    FindingName.COMMUNICATION_BOUND: WAITS,
-    Reason.FEW_BUCKETS: BY_LATENCY,
-    Reason.MANY_BUCKETS: BY_LATENCY,
-    Reason.BANDWIDTH: BY_LATENCY,
-    Reason.COMPRESSED: BY_LATENCY,
+    FindingName.COMMUNICATION_BOUND: f"{WAITS}, and latency is {{latency_share}} of their time",
+    Reason.UNSEPARATED: WAITS,
     Reason.BOTH: f"{WAITS}, and neither latency nor bandwidth has most of their time",
     Reason.ONE_BUCKET_SIZE: f"{WAITS}, and one bucket size cannot separate latency from bandwidth",
     Reason.SOCKETS: f"{WAITS}, and NCCL uses sockets instead of {{devices}}",

@@ -61,9 +61,8 @@ def relative_words(estimate: Estimate) -> str:
     return f"±>{MOST_TIMES:.0%}" if relative > MOST_TIMES else f"±{relative:.0%}"
 
 
-def plus_minus(estimate: Estimate, unit: str = "") -> str:
+def plus_minus(estimate: Estimate, suffix: str = "") -> str:
     """A value with half of its interval where that is small: "61.3 µs ±1%"; else with both ends."""
-    suffix = f" {unit}" if unit else ""
     if estimate.relative_half_width > SMALL:
         return interval(estimate, suffix)
     return f"{figures(estimate.value)}{suffix} {relative_words(estimate)}"
@@ -138,10 +137,8 @@ def aligned(value: float, low: float, high: float) -> tuple[str, str, str]:
 def percent(estimate: Estimate, sign: bool = False) -> str:
     """A relative value in percent with its interval: "+14% [11, 17]"."""
     plus = "+" if sign else ""
-    if not _has_interval(estimate):
-        digits = 0 if abs(estimate.value) >= 0.1 else 1
-    else:
-        digits = 0 if 100 * estimate.half_width >= 0.5 else 1
+    is_whole = 100 * estimate.half_width >= 0.5 if _has_interval(estimate) else abs(estimate.value) >= 0.1
+    digits = 0 if is_whole else 1
     value = _no_negative_zero(f"{100 * estimate.value:{plus}.{digits}f}")
 
     def text(end: float) -> str:

@@ -135,13 +135,15 @@ def method_words(results: StudyResults) -> list[str]:
     mode, script = results.study.scaling.mode, results.study.workload
     rounds = number_words([len(each.rounds) for each in measured], "round")
     own = _script_words(script, results) if isinstance(script, ScriptSpec) else _device_words(results)
+    # what the steps do not contain, as the workers found it in the workload
+    left_out = next((each.left_out for each in measured if each.left_out), ())
     return [
         f"{len(measured)} of {plural(asked, 'trial')} completed, with {rounds} each. {BLOCKS}",
         f"{ESTIMATOR} {_spreads_words(results)}",
         AGAIN,
         f"{mode.capitalize()} scaling: {WEAK if mode == 'weak' else STRONG}; efficiency = speed-up / n. "
         f"{BASE_OF_A_SCRIPT if isinstance(script, ScriptSpec) else BASE}",
-        *_left_out_words(results),
+        *([f"Not in these steps: {', '.join(left_out)}."] if left_out else []),
         *own,
         *([READ] if results.study.workload.input == "real" else []),
     ]
@@ -156,13 +158,6 @@ def _spreads_words(results: StudyResults) -> str:
         f"within one ({source}: {known.trial:.1%} and {known.unit:.1%}); {known.start:.1%} and "
         f"{known.start_unit:.1%} between starts ({source})."
     )
-
-
-def _left_out_words(results: StudyResults) -> list[str]:
-    """What the steps do not contain, as the workers found it in the workload."""
-    steps = (record.steps for record in results.records if record.steps is not None)
-    left_out = next((each.left_out for each in steps if each.left_out), ())
-    return [f"Not in these steps: {', '.join(left_out)}."] if left_out else []
 
 
 def _device_words(results: StudyResults) -> list[str]:

@@ -66,15 +66,16 @@ def make_pages(
     names that the templates know: title, about (what was measured, on what and when), box, method, and of a
     study causes and the advice of each, trials.
     """
-    more: dict[str, Any] = {
+    values = {
+        **_DEFAULTS,
         "sections": _with_something(sections),
         "trials": None,
         "environment": environment_lines(environment),
         "command": asked_by,
         "again": f"python -m raybench.study report {quoted(directory)}",
         "markdown": render.to_markdown,
+        **named,
     }
-    values = _DEFAULTS | more | named
     html = template("template.html.j2").render(values)  # its script and style are in it: no network
     markdown = template("template.md.j2").render(values)  # the same words and tables
     files: dict[str, str | bytes] = {"report.html": html, "report.md": markdown}
@@ -100,13 +101,8 @@ def make_fragment(sections: Mapping[str, Section], **named: Any) -> str:
     """
     css = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
     style = f"#{SCOPE}, #{SCOPE} * {{ all: revert; }}\n{scoped(css, f'#{SCOPE}')}"
-    own: dict[str, Any] = {
-        "sections": _with_something(sections),
-        "is_page": False,
-        "scope": SCOPE,
-        "style": style,
-    }
-    return template("fragment.html.j2").render(_DEFAULTS | own | named)
+    values = _DEFAULTS | named | {"sections": _with_something(sections), "is_page": False}
+    return template("fragment.html.j2").render(values, scope=SCOPE, style=style)
 
 
 def scoped(css: str, scope: str) -> str:

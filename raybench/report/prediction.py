@@ -11,7 +11,6 @@ from rich.text import Text
 
 from raybench.analysis.cost import Work
 from raybench.analysis.labels import devices_of, devices_words
-from raybench.analysis.laws import ByLaw
 from raybench.analysis.scaling import Status
 from raybench.analysis.simulate.as_if import LEAST_HELD, LINKS, OF_CEILING, MoreDevices, Requirement
 from raybench.analysis.simulate.fit import FARTHEST, FEWEST_SIZES
@@ -102,8 +101,7 @@ def refusals_words(outlook: Outlook) -> Iterator[str]:
     """Each reason once, with where it holds."""
     places: dict[str, list[str]] = {}
     for each in outlook.predicted:
-        if each.refused:
-            reason = refusal_words(each, outlook)
+        if reason := refusal_words(each, outlook):
             places.setdefault(reason, []).append(f"{each.shape.world_size:,}")
     for reason, sizes in places.items():
         yield f"refused at {', '.join(dict.fromkeys(sizes))} devices: {reason}"
@@ -195,19 +193,18 @@ def batch_word(scaling: ScalingMode) -> str:
 
 def prediction_rows(outlooks: Sequence[Outlook]) -> list[dict[str, KnobValue]]:
     """Rows of predict's CSV file: the columns of docs/reference.md."""
-    rows = list[dict[str, KnobValue]]()
-    for outlook in outlooks:
-        for each in outlook.predicted:
-            run, reason = cost_of_run(outlook.run, each, outlook.price), refusal_words(each, outlook)
-            rows.append(prediction_row(outlook.group.model, each, run.money if run else None, reason))
-    return rows
+    return [
+        prediction_row(found.group.model, each, found.run, found.price, refusal_words(each, found))
+        for found in outlooks
+        for each in found.predicted
+    ]
 
 
 def prediction_row(
-    model: str, each: Expected, money: Estimate | None = None, refused: str = ""
+    model: str, each: Expected, work: Work, price: float | None, refused: str = ""
 ) -> dict[str, KnobValue]:
-    """One of them; ``money``: what a run costs there."""
-    step_s, efficiency = each.step_time_s, each.efficiency
+    """One of them; ``work``: the run that costs are of."""
+    step_s, efficiency, run = each.step_time_s, each.efficiency, cost_of_run(work, each, price)
     return {
         #: the model's name; of a file without that column the file's
         "model": model,
@@ -228,7 +225,7 @@ def prediction_row(
         #: efficiency over one device, of the throughput or, under strong scaling, of the step time
         "efficiency": efficiency.value if efficiency else None,
         #: cost of the run in the price's currency; empty without a price
-        "cost": money.value if money else None,
+        "cost": run.money.value if run and run.money else None,
         #: why there is no prediction; else empty
         "refused": refused or None,
         #: `fit` to several world sizes, measured `as_if` there were so many, or `simulated` over a network
@@ -319,16 +316,6 @@ def more_table(more: MoreDevices | None, work: Work, price: float | None) -> Tab
     return make_table(MORE, f"{how_words(more)}{a_run}", columns, more.points)
 
 
-def _law_words(law: ByLaw, here: str) -> str:
-    """What it rests on, and leaves out; ``here``: the devices whose speed-up it takes."""
-    f = law.fraction
-    most = f", at most {figures(1 / f.value)}x (1/f)" if law.law == "Amdahl" and f.value else ""
-    return (
-        f"By {law.law}'s law, not predicted: f = {percent(f)} by the speed-up of {here}{most}. What the "
-        "network between more devices costs is not in it."
-    )
-
-
 HOW_WORDS = {
     "as if": "As if: measured in the rounds of {here}, whose all-reduces were held for as long as that many "
     "devices need, and whose steps waited for the slowest of them.",
@@ -362,8 +349,13 @@ def how_words(more: MoreDevices) -> str:
         )
     found += _width_words(on_network)
     found += [f"{sentence(each)}." for each in _missing_words(more)]
-    if more.law is not None:
-        found.append(_law_words(more.law, here))
+    if (law := more.law) is not None:
+        f = law.fraction
+        most = f", at most {figures(1 / f.value)}x (1/f)" if law.law == "Amdahl" and f.value else ""
+        found.append(
+            f"By {law.law}'s law, not predicted: f = {percent(f)} by the speed-up of {here}{most}. What the "
+            "network between more devices costs is not in it."
+        )
     if more.fitted is not None:
         refused = refusals_words(more.fitted) if "fit" in hows else ()
         found += [f"{sentence(each)}." for each in refused]
@@ -453,11 +445,12 @@ def more_sentences(more: MoreDevices | None) -> list[str]:
     refused = _refusal(more)
     if surely and surely[0].how == "fit":
         return [_point_words(surely[0], more)]
-    if required is not None:
+    if required is not None and required.bus_bytes_per_s is not None:
         speedup, many = required.ceiling.high * required.world_size, more.devices(required.world_size)
         most = f"{many} train at most {speedup:.2f} times as fast as one"
-        network = list(_network_words(required, more))
-        return [most if network else f"{most}, whatever the network", *network, *_missing_words(more)]
+        network = _network_words(required.bus_bytes_per_s, more)
+        first = [most, network] if network else [f"{most}, whatever the network"]
+        return [*first, *_missing_words(more)]
     if surely:
         words = f"{_point_words(surely[0], more)}; what the network between more devices costs is not in it"
         config = more.record.config
@@ -485,18 +478,15 @@ def _is_slower(more: MoreDevices) -> bool:
     )
 
 
-def _network_words(required: Requirement, more: MoreDevices) -> Iterator[str]:
+def _network_words(needed: Estimate, more: MoreDevices) -> str:
     """What the network must bring, where that is not known to be what the one between nodes here brings."""
-    needed, today = required.bus_bytes_per_s, more.bus_bytes_per_s
-    if needed is None:
-        return
-    if more.record.nodes in (None, 1):  # what joins devices of one node says nothing of a network
-        today = None
+    # what joins devices of one node says nothing of a network
+    today = None if more.record.nodes in (None, 1) else more.bus_bytes_per_s
     if today is None or today < needed.low:
         reach = f", and these reach {bit_rate_words(today)}" if today else ""
-        yield f"to come near that each node needs {bit_rate_words(needed.value)}{reach}"
-    elif today > needed.high:
-        yield "an interconnect as fast as this one comes near that if its latency is small"
+        return f"to come near that each node needs {bit_rate_words(needed.value)}{reach}"
+    fast_enough = "an interconnect as fast as this one comes near that if its latency is small"
+    return fast_enough if today > needed.high else ""
 
 
 def _command_words(more: MoreDevices, sizes: Sequence[int], links: Sequence[tuple[str, int]]) -> str:
@@ -531,22 +521,21 @@ def _refusal(more: MoreDevices) -> str:
 
 def draw_required(more: MoreDevices | None) -> Figure | None:
     """Efficiency over the network's bandwidth, a line for each number of devices; None: none is required."""
-    shown = [each for each in more.requirements if each.bus_bytes_per_s is not None] if more else []
+    every = more.requirements if more else ()
+    shown = [(each, each.bus_bytes_per_s) for each in every if each.bus_bytes_per_s is not None]
     if more is None or not shown:
         return None
     figure, (axes,) = make_figure(6.6, 4.2)
-    for index, each in enumerate(shown):
+    for index, (each, needed) in enumerate(shown):
         color = COLORS[index % len(COLORS)]
         x, y = zip(*each.curve, strict=True)
         rates, shares = [rate / GIGA for rate in x], [100 * value for value in y]
         dashes = STYLES[index % len(STYLES)]  # told apart in grey
         name = more.devices(each.world_size)
         axes.plot(rates, shares, color=color, linestyle=dashes, linewidth=1.6, label=name)
-        needed = each.bus_bytes_per_s
-        if needed:
-            value, low, high = (end / GIGA for end in (needed.value, needed.low, min(needed.high, x[-1])))
-            ends = [[value - low], [max(high - value, 0.0)]]
-            axes.errorbar(value, 100 * each.target, xerr=ends, color=color, marker="o", capsize=3)
+        value, low, high = (end / GIGA for end in (needed.value, needed.low, min(needed.high, x[-1])))
+        ends = [[value - low], [max(high - value, 0.0)]]
+        axes.errorbar(value, 100 * each.target, xerr=ends, color=color, marker="o", capsize=3)
     if more.bus_bytes_per_s is not None:
         axes.axvline(more.bus_bytes_per_s / GIGA, color=GREY, linestyle=(0, (4, 2)), linewidth=1.2)
         axes.annotate(
@@ -558,10 +547,9 @@ def draw_required(more: MoreDevices | None) -> Figure | None:
     axes.set_ylim(0, 100)
     axes.set_xlabel("bus bandwidth of all-reduces: all links of a node (GB/s; bars: 95% intervals)")
     axes.set_ylabel("scaling efficiency (%)")
-    last = shown[-1]
-    rate = known(last.bus_bytes_per_s, lambda rate: f"{rate_words(rate.low)} to {rate_words(rate.high)}")
-    words = f"{more.devices(last.world_size)} need {rate} over each node's links"
-    write_title(figure, f"{words} for {OF_CEILING:.0%} of their ceiling")
+    most, rate = shown[-1]
+    words = f"{more.devices(most.world_size)} need {rate_words(rate.low)} to {rate_words(rate.high)}"
+    write_title(figure, f"{words} over each node's links for {OF_CEILING:.0%} of their ceiling")
     legend_below(figure, axes)
     return figure
 
@@ -573,5 +561,4 @@ def more_rows(
     rows = prediction_rows([fitted]) if fitted and fitted.answered else []
     model = model_name(more.record.config.workload) if more else ""
     on_network = [each for each in more.points if each.how in ON_NETWORK] if more else []
-    runs = ((each, cost_of_run(work, each, price)) for each in on_network)
-    return rows + [prediction_row(model, each, run.money if run else None) for each, run in runs]
+    return rows + [prediction_row(model, each, work, price) for each in on_network]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from rich import box
@@ -65,11 +65,11 @@ def without_constant(table: Table) -> Table:
         return table
     said = [_said(columns[place].heading, *values[place]) for place in filled if place not in kept]
     words = f"In every row: {'; '.join(said)}." if said else ""
-    return Table(
-        table.title,
-        f"{table.caption} {words}".strip(),
-        tuple(columns[place] for place in kept),
-        tuple(tuple(row[place] for place in kept) for row in table.rows),
+    return replace(
+        table,
+        caption=f"{table.caption} {words}".strip(),
+        columns=tuple(columns[place] for place in kept),
+        rows=tuple(tuple(row[place] for place in kept) for row in table.rows),
     )
 
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from functools import cache
 from importlib import metadata
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 from packaging.version import Version
 from pydantic import BeforeValidator, Field, create_model
@@ -173,8 +173,7 @@ class Setting(Model):
 
     def differences(self, other: Setting) -> dict[str, KnobValue]:
         """The knobs of this setting whose values differ from ``other``'s."""
-        theirs = vars(other)
-        return {name: value for name, value in vars(self).items() if value != theirs[name]}
+        return {name: value for name, value in vars(self).items() if value != getattr(other, name)}
 
     # What a fault may come from; of the buckets only whether they are smaller than the compiler takes.
     FAULT_KNOBS: ClassVar[tuple[str, ...]] = (
@@ -242,8 +241,7 @@ class _Space(Model):
 
     def values(self, knob: str) -> tuple[KnobValue, ...]:
         """The listed values of one knob."""
-        found: tuple[KnobValue, ...] = getattr(self, knob)
-        return found
+        return cast("tuple[KnobValue, ...]", getattr(self, knob))
 
     @property
     def first(self) -> dict[str, KnobValue]:

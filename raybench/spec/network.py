@@ -66,13 +66,12 @@ class Network(Model):
 
         Raises ``ValueError`` where there is one node, and it has fewer.
         """
-        nodes = -(-world_size // self.devices_per_node)
         if not self.joins(world_size):
             raise ValueError(
                 f"network: {self.name} has {self.devices_per_node} devices on its one node "
                 f"(received {world_size} devices)"
             )
-        return nodes
+        return -(-world_size // self.devices_per_node)
 
     def joins(self, world_size: int) -> bool:
         """Whether so many devices are on its one node, or its nodes are joined."""

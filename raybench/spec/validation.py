@@ -61,7 +61,9 @@ def fields(
     """Every field of a study, with those of every workload; or of another ``model``, or a part of it."""
     for name, field in model.model_fields.items():
         dotted = prefix + name
-        part = table_of(field)
+        # a table of its own, present always or only where it is written
+        types_ = (field.annotation, *get_args(field.annotation))
+        part = next((each for each in types_ if isinstance(each, type) and issubclass(each, BaseModel)), None)
         if dotted == "workload":
             for kind, spec in WORKLOADS.items():
                 yield from fields(spec, "workload.", kind)
@@ -78,14 +80,6 @@ def fields(
                 is_list=get_origin(field.annotation) is tuple,
                 words=tuple(_words(field.annotation)),
             )
-
-
-def table_of(field: FieldInfo) -> type[BaseModel] | None:
-    """The model of a field that is a table of its own, present always or only where it is written."""
-    for each in (field.annotation, *get_args(field.annotation)):
-        if isinstance(each, type) and issubclass(each, BaseModel):
-            return each
-    return None
 
 
 def _words(annotation: Any) -> Iterator[str]:
@@ -131,9 +125,7 @@ def _alternatives(words: list[str]) -> str:
 
 
 def _default(field: FieldInfo, is_knob: bool) -> str | None:
-    if field.is_required():
-        return None
-    value = field.get_default(call_default_factory=True)
+    value = None if field.is_required() else field.get_default(call_default_factory=True)
     if value is None:
         return None
     return literal(value[0] if is_knob else value)

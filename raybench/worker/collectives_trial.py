@@ -56,12 +56,20 @@ def measure(
         in_turn = shuffled.sample(cases, len(cases))  # the same on every rank
         own = [_block(case, team, device, stopwatch) for case in in_turn]
         of_ranks = team.gather_on_leader(own)
-        if of_ranks is not None:
-            rounds.append(MessageRound(blocks=_blocks(in_turn, of_ranks), at_s=at_s))
-        on_progress(Progress("measure", f"round {number}"))
         stop: StopReason | None = None
-        if team.leads:
+        if of_ranks is not None:
+            blocks = tuple(
+                MessageBlock(
+                    collective=case.collective,
+                    message_bytes=case.message_bytes,
+                    time_s=tuple(times_s),
+                    num_operations=case.timed,
+                )
+                for case, *times_s in zip(in_turn, *of_ranks, strict=True)
+            )
+            rounds.append(MessageRound(blocks=blocks, at_s=at_s))
             stop = decide_sweep(rounds, request.measure, request.config.device, perf_counter() - began)
+        on_progress(Progress("measure", f"round {number}"))
         stop = team.from_leader(stop)
         if stop is not None:
             return rounds, stop
@@ -79,18 +87,6 @@ def _block(case: Case, team: Team, device: Device, stopwatch: Stopwatch) -> floa
         case.run()
     stopwatch.lap()
     return float(stopwatch.read()[-1]) / case.timed
-
-
-def _blocks(order: Sequence[Case], of_ranks: Sequence[Sequence[float]]) -> tuple[MessageBlock, ...]:
-    return tuple(
-        MessageBlock(
-            collective=case.collective,
-            message_bytes=case.message_bytes,
-            time_s=tuple(times_s),
-            num_operations=case.timed,
-        )
-        for case, *times_s in zip(order, *of_ranks, strict=True)
-    )
 
 
 # torch 2.14 gives two collectives a new name, and warns of the old one; 2.11 has the old one alone
@@ -147,11 +143,6 @@ class Case:
         """Operations before them: one, as the ranks come from a barrier, where that is more than nothing."""
         return 1 if self.operation_s < BLOCK_S else 0
 
-    @property
-    def block_s(self) -> float:
-        """A block, in s."""
-        return (self.timed + self.discarded) * self.operation_s
-
 
 def prepare(
     request: CollectivesRequest, team: Team, device: Device, on_message: Callable[[str], None]
@@ -163,7 +154,11 @@ def prepare(
     """
     most_s = request.measure.timeout_seconds / 2  # as long as it takes to warm them
     sizes = sorted({message_in_shares(each, team.size) for each in request.message_bytes})
-    room_bytes = _room_bytes(team, device)
+    # what a rank may take must not be tried on a device that gives memory that it has not
+    device.release_memory()
+    available = device.available_memory() if device.overcommits else None
+    limits = memory_limits(team.gather(available))
+    room_bytes = None if limits is None or available is None else limits[team.rank] - available.taken_bytes
     buffers = team.agreed(partial(_buffers, sizes[-1], team, device, room_bytes))
     cases = list[Case]()
     for size in sizes:
@@ -171,7 +166,8 @@ def prepare(
             on_message(f"{collective} of {size:,} bytes")
             run = operation(collective, size, buffers, team)
             cases.append(Case(collective, size, run, _operation_s(run, team, device)))
-        if LEAST_MEASURED * sum(case.block_s for case in cases) > most_s:
+        round_s = sum((case.discarded + case.timed) * case.operation_s for case in cases)
+        if LEAST_MEASURED * round_s > most_s:
             raise InvalidTrialError(
                 f"{LEAST_MEASURED} rounds with messages of up to {size:,} bytes take more than {most_s:g} s, "
                 "half of the trial's time-out: give smaller --sizes, or more --max-seconds"
@@ -223,11 +219,3 @@ def _buffers(size: int, team: Team, device: Device, room_bytes: int | None) -> B
     except torch.OutOfMemoryError as error:
         raise MemoryError(f"{TOO_LARGE} ({error})") from error
     return whole, share
-
-
-def _room_bytes(team: Team, device: Device) -> int | None:
-    """What this rank may take, where it must not be tried: on a device that gives memory that it has not."""
-    device.release_memory()
-    available = device.available_memory() if device.overcommits else None
-    limits = memory_limits(team.gather(available))
-    return None if limits is None or available is None else limits[team.rank] - available.taken_bytes

@@ -51,7 +51,7 @@ def default_group(group: dist.ProcessGroup | None) -> Iterator[None]:
 
 def collectives_alone() -> int:
     """How many collectives were called in this rank's group of its own."""
-    return _num_called(_OF_ONE[0]) if _OF_ONE else 0
+    return num_called(_OF_ONE[0]) if _OF_ONE else 0
 
 
 def _refuse_groups_alone() -> None:
@@ -72,7 +72,8 @@ def _refuse_groups_alone() -> None:
     dist.distributed_c10d._new_group_with_tag = new_group
 
 
-def _num_called(group: dist.ProcessGroup) -> int:
+def num_called(group: dist.ProcessGroup) -> int:
+    """How many collectives this rank has called in ``group``."""
     return int(group._get_sequence_number_for_group())  # type: ignore[attr-defined]
 
 
@@ -115,7 +116,7 @@ class Team:
 
     def num_sent(self) -> int:
         """How many collectives this rank has called in the data group."""
-        return _num_called(self.data)
+        return num_called(self.data)
 
     def gather(self, item: Any) -> list[Any]:
         """``item`` of every rank of the team, in order, on every rank."""
@@ -216,7 +217,8 @@ class Communicators:
             if isinstance(control, dist.ProcessGroup) and isinstance(data, dist.ProcessGroup):
                 self._team = Team(ranks, control, data)  # elsewhere this rank is no member
         if self._team is not None:
-            _set_timeout(timeout, self._team.data)
+            public = getattr(dist.distributed_c10d, "set_timeout", None)  # from torch 2.13 on
+            (public or dist.distributed_c10d._set_pg_timeout)(timeout, self._team.data)
         return self._team
 
     def drop_team(self) -> None:
@@ -237,8 +239,3 @@ def _take_the_default_of_now() -> None:
     for function in filter(isfunction, vars(differentiable).values()):
         given = function.__defaults__ or ()
         function.__defaults__ = tuple(None if isinstance(each, dist.ProcessGroup) else each for each in given)
-
-
-def _set_timeout(timeout: timedelta, group: dist.ProcessGroup) -> None:
-    public = getattr(dist.distributed_c10d, "set_timeout", None)  # from torch 2.13 on
-    (public or dist.distributed_c10d._set_pg_timeout)(timeout, group)

@@ -32,9 +32,8 @@ class GroupCache:
         Only small models are cached, one at a time.
         """
         key = f"{config.workload.model_dump_json()} {config.seed}"
-        cached = self._models.get(key)
-        if cached is not None:
-            return copy.deepcopy(cached)
+        if key in self._models:
+            return copy.deepcopy(self._models[key])
         torch.manual_seed(config.seed)
         model = workload.model()
         size = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))

@@ -10,6 +10,7 @@ import json
 import os
 import tempfile
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -47,6 +48,7 @@ def measure(rank: int, meeting_point: str, backend: str, *, gpu: int = 0) -> lis
 
     torch.set_num_threads(1)
     device = torch.device("cuda", gpu) if backend == "nccl" else torch.device("cpu")
+    wait: Callable[[], object] = torch.cuda.synchronize if backend == "nccl" else lambda: None
     if backend == "nccl":
         torch.cuda.set_device(device)
     dist.init_process_group(
@@ -56,11 +58,6 @@ def measure(rank: int, meeting_point: str, backend: str, *, gpu: int = 0) -> lis
         world_size=_WORLD_SIZE,
         timeout=timedelta(seconds=TIMEOUT_S),
     )
-
-    def wait() -> None:
-        if backend == "nccl":
-            torch.cuda.synchronize()
-
     values = torch.zeros(NUM_BYTES // 4, device=device)
     times = []
     for _ in range(NUM_THROWN_AWAY + NUM_TIMES):

@@ -112,7 +112,7 @@ def test_the_notebook_runs_its_study_and_reads_it(kernel: Kernel, folder: Path) 
     assert (folder / "results" / "report" / "report.html").is_file()
     assert re.search(r"2 devices (?:train|are slower) ", printed)
     assert "strategy dp exists on GPUs only" in printed
-    table = next(text for text in texts if "Scaling efficiency" in text)
+    table = next(text for text in texts if "Efficiency of a step" in text)
     for mode in ("Single", "DP", "DDP", "FSDP"):
         assert mode in table
     assert re.search(r"DDP +[\d.]+ s +[\d.]+x +\d+% \[\d+%, \d+%\]", table), table

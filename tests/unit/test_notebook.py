@@ -85,10 +85,10 @@ def test_the_write_ups_table_has_its_modes(results_directory: Path, monkeypatch:
         exec(compile(cell, "a cell", "exec"), names)
     table = names["table"].set_index("Mode")
     assert list(table.index) == ["Single", "DP", "DDP", "FSDP"]
-    assert list(table) == ["Avg epoch time", "Speed-up vs single", "Scaling efficiency"]
-    assert table["Speed-up vs single"]["Single"] == "1.00x"
-    assert table["Speed-up vs single"]["DP"] == table["Avg epoch time"]["DDP"] == "-"  # not measured here
-    assert re.fullmatch(r"\d+% \[\d+%, \d+%\]", table["Scaling efficiency"]["FSDP"])
+    assert list(table) == ["Avg epoch time", "Speed-up of a step", "Efficiency of a step"]
+    assert table["Speed-up of a step"]["Single"] == "1.00x"
+    assert table["Speed-up of a step"]["DP"] == table["Avg epoch time"]["DDP"] == "-"  # not measured here
+    assert re.fullmatch(r"\d+% \[\d+%, \d+%\]", table["Efficiency of a step"]["FSDP"])
 
 
 def test_the_first_cell_lacks_nothing_but_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,7 +133,8 @@ class Case:
         """
         if part_s is None or not self.is_notable(part_s):
             return None
-        every = {f"{called}_s": part_s.value, f"{called}_share": self.share(part_s), **(values or {})}
+        share = part_s.scaled(1 / self.step_s).value
+        every = {f"{called}_s": part_s.value, f"{called}_share": share, **(values or {})}
         severity = Severity.WARNING if part_s.value >= MUCH * self.step_s else Severity.NOTE
         if fix:
             more |= {"change": fix, "predicted": self.without(part_s)}
@@ -222,10 +223,6 @@ class Case:
         if part_s.value >= MUCH * self.step_s:
             return part_s.low > 0
         return simultaneous(part_s, NUM_PARTS).low > 0
-
-    def share(self, part_s: Estimate) -> float:
-        """A part as a share of the step."""
-        return part_s.scaled(1 / self.step_s).value
 
     def without(self, part_s: Estimate) -> Estimate:
         """The throughput without a part, over that with it: between nothing gained and all of it."""

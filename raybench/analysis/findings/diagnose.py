@@ -9,12 +9,10 @@ from raybench.analysis.findings.case import Around, Case, Peers, Rule
 from raybench.analysis.findings.finding import SLOW_WAYS, Finding, FindingName, Need, Severity, ranked
 from raybench.analysis.findings.of_study import failed
 from raybench.analysis.other_load import load_of
-from raybench.analysis.reference import scaling_first
+from raybench.analysis.reference import grouped, scaling_first
 from raybench.analysis.resolve import Facts
 from raybench.records.record import TrialRecord
 from raybench.spec.placement import Placement
-
-_Where = tuple[int, Placement]
 
 # on a trial: the function of one of these modules that is named as its finding
 RULES: tuple[Rule, ...] = tuple(
@@ -36,7 +34,8 @@ class Diagnosis:
 
 def diagnose_study(results: Facts, around: Around) -> Diagnosis:
     """The findings of every setting, the headline's ranked."""
-    peers, headline = _peers(results), results.headline
+    headline, there = results.headline, grouped(scaling_first(results.references), _where)
+    peers = {where: Peers.of(records, results.fit) for where, records in there.items()}
     cases = {
         record.trial_id: Case(record, results.fit, peers[_where(record)], around)
         for record in results.references
@@ -79,16 +78,8 @@ def not_examined(case: Case) -> tuple[tuple[FindingName, Need], ...]:
     )
 
 
-def _where(record: TrialRecord) -> _Where:
+def _where(record: TrialRecord) -> tuple[int, Placement]:
     return record.config.world_size, record.config.placement
-
-
-def _peers(results: Facts) -> dict[_Where, Peers]:
-    """Of each world size and placement, what its trials say of each other; those of the curve first."""
-    there: dict[_Where, list[TrialRecord]] = {}
-    for record in scaling_first(results.references):
-        there.setdefault(_where(record), []).append(record)
-    return {where: Peers.of(records, results.fit) for where, records in there.items()}
 
 
 # Costs of a step, whatever its samples: more of them in a step is a fix. Other findings have their own fixes.

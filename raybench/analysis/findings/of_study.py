@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from raybench.analysis.findings.finding import Finding, FindingName, Reason, Severity
 from raybench.analysis.labels import trial_words
+from raybench.analysis.reference import grouped
 from raybench.analysis.resolve import Facts
 from raybench.records.record import State, TrialRecord
 from raybench.spec.study import COMPILING
@@ -47,10 +48,7 @@ def alike(failed: Iterable[TrialRecord]) -> list[list[TrialRecord]]:
 
     One cause: what was raised, and where; numbers in the words may differ.
     """
-    groups: dict[Hashable, list[TrialRecord]] = {}
-    for record in failed:
-        key = record.state, _VARYING.sub("#", record.reason or ""), record.frame
-        groups.setdefault(key, []).append(record)
+    groups = grouped(failed, lambda each: (each.state, _VARYING.sub("#", each.reason or ""), each.frame))
     return list(groups.values())
 
 

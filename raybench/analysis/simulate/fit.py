@@ -117,11 +117,6 @@ class Sweep:
     places: Places
     log_time_s: Floats
 
-    @property
-    def crosses_nodes(self) -> bool:
-        """Whether the network between nodes was measured."""
-        return bool((self.places.nodes > 1).any())
-
     @staticmethod
     def of(links: Sequence[Link]) -> Sweep | None:
         """The all-reduces on two devices or more whose nodes are known; None without any."""
@@ -333,7 +328,8 @@ def fit(
     Too few world sizes are no error: the predictions then say why they are refused.
     """
     sweep = Sweep.of(links)
-    crosses = any(each.shape.nodes > 1 for each in points) or (sweep is not None and sweep.crosses_nodes)
+    crosses = any(each.shape.nodes > 1 for each in points)
+    crosses |= sweep is not None and bool((sweep.places.nodes > 1).any())
     return Fitted(tuple(points), crosses, _posterior(points, sweep, form))
 
 

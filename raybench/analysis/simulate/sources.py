@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import mean
 
@@ -11,7 +11,7 @@ from raybench.analysis import choice
 from raybench.analysis.cost import Work
 from raybench.analysis.labels import label
 from raybench.analysis.objectives import price_of
-from raybench.analysis.reference import same_devices, scaling_first, without_batch
+from raybench.analysis.reference import grouped, same_devices, scaling_first, without_batch
 from raybench.analysis.resolve import ALIKE, Facts
 from raybench.analysis.scaling import one_device
 from raybench.analysis.simulate.outlook import Outlook, doublings, outlook, shapes_of
@@ -178,17 +178,8 @@ def groups_of_table(table: MeasuredTable, asked: ScalingMode | None = None) -> l
     most world sizes is taken, of these the one of the most rows, then the first.
     """
     scaling = asked or "weak"
-    families = _grouped(table.rows, lambda row: (row.model, row.context, row.scaling or scaling))
+    families = grouped(table.rows, lambda row: (row.model, row.context, row.scaling or scaling))
     return [_group(table, rows, scaling) for rows in families.values()]
-
-
-def _grouped(
-    rows: Iterable[MeasuredRow], key: Callable[[MeasuredRow], Hashable]
-) -> dict[Hashable, list[MeasuredRow]]:
-    found: dict[Hashable, list[MeasuredRow]] = {}
-    for row in rows:
-        found.setdefault(key(row), []).append(row)
-    return found
 
 
 def _knobs(row: MeasuredRow) -> tuple[tuple[str, str], ...]:
@@ -203,8 +194,8 @@ def _knobs_of_one(row: MeasuredRow) -> tuple[tuple[str, str], ...]:
 
 def _by_setting(rows: Sequence[MeasuredRow]) -> list[list[MeasuredRow]]:
     """Rows of one setting each, one device first: knobs that do not matter there are not compared."""
-    several = _grouped((row for row in rows if row.world_size > 1), _knobs)
-    alone = _grouped((row for row in rows if row.world_size == 1), _knobs_of_one)
+    several = grouped((row for row in rows if row.world_size > 1), _knobs)
+    alone = grouped((row for row in rows if row.world_size == 1), _knobs_of_one)
     found = [[*alone.get(_knobs_of_one(group[0]), ()), *group] for group in several.values()]
     return found or list(alone.values())
 

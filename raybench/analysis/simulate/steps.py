@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
+from raybench.analysis.reference import grouped
 from raybench.analysis.scaling import Status, status
 from raybench.analysis.stats.statistics import (
     NORMAL_95,
@@ -217,9 +218,7 @@ class MeasuredGroup:
 
         Of repeats the reference, else their geometric mean.
         """
-        repeats: dict[tuple[int, int, Shape], list[Measurement]] = {}
-        for each in self.measurements:
-            repeats.setdefault((each.batch_size, each.shape.world_size, each.shape), []).append(each)
+        repeats = grouped(self.measurements, lambda one: (one.batch_size, one.shape.world_size, one.shape))
         return tuple(_mean(repeats[key]) for key in sorted(repeats))
 
     @cached_property

@@ -30,6 +30,7 @@ from raybench.analysis.simulate.timeline import (
 )
 from raybench.analysis.stats.rounds import level, series
 from raybench.analysis.stats.statistics import Estimate, inverse
+from raybench.analysis.units import with_setting
 from raybench.errors import RequestError
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
@@ -255,7 +256,7 @@ class _Trial:
         bare = StepModel(
             alone.compute,
             timeline.parameter_bytes,
-            _share(record.config.setting, timeline),
+            compressed_share(record.config.setting.gradient_compression, timeline.element_bytes),
             known.wire,
             most_slowdown=MOST_SLOWDOWN if cores is None else min(cores, MOST_SLOWDOWN),
         )
@@ -296,8 +297,8 @@ class _Trial:
         drift = max(abs(math.log(self._step_s(each, setting, rates) / first_s)) for each in self.drifted)
         of_trial = math.hypot(math.sqrt(2) * self.step_s.log_half_width, drift, missed)
         step_s = _within(best_s, math.hypot(of_model, of_trial), self.step_s.n)
-        samples = self._samples(setting)
-        ratio = samples / self._samples(config.setting) * self.step_s.value / best_s
+        samples = with_setting(config, setting).global_batch_size
+        ratio = samples / config.global_batch_size * self.step_s.value / best_s
         gain = _within(ratio, of_model, self.step_s.n)
         return Predicted(
             change=change,
@@ -324,24 +325,15 @@ class _Trial:
         if own.find_unused_parameters or own.static_graph or own.compile or not is_in_order:
             return None
         single, found = best_caps(self.models[0])
-        cap = self._tested() or found
+        # sizes that were tested in the place of the trial's own, and no other change with them
+        config = self.record.config
+        tests = (each.config for each in self.fit.records if each.request.role == "verification")
+        alone = (each for each in tests if each.differences(config).keys() == {"bucket_cap_mb"})
+        cap = next((each.setting.bucket_cap_mb for each in alone if each.setting.has_bucket_list), found)
         logs = [math.log(model.step_s(single) / model.step_s(cap)) for model in self.models]
         of_model = math.hypot(MODEL_ERROR, *(each - logs[0] for each in logs[1:]))
         gain = _within(math.exp(logs[0]), of_model, self.step_s.n)
         return ListedSizes(self.predict(Change(bucket_cap_mb=cap)), single, gain.plus(-1))
-
-    def _tested(self) -> BucketCap | None:
-        """Bucket sizes that were tested in the place of the trial's own, and no other change with them."""
-        config = self.record.config
-        tests = (each.config for each in self.fit.records if each.request.role == "verification")
-        return next(
-            (
-                each.setting.bucket_cap_mb
-                for each in tests
-                if each.differences(config).keys() == {"bucket_cap_mb"} and each.setting.has_bucket_list
-            ),
-            None,
-        )
 
     def _check(self, setting: Setting) -> None:
         config, own, passes = self.record.config, self.record.config.setting, setting.gradient_accumulation
@@ -379,7 +371,7 @@ class _Trial:
                 max(compute.tail_s * copies, 0.0),
                 compute.after_s,
             ),
-            bytes_share=_share(setting, self.timeline),
+            bytes_share=compressed_share(setting.gradient_compression, self.timeline.element_bytes),
             wire=wire,
         )
 
@@ -402,25 +394,15 @@ class _Trial:
             return timed_s * compute.before_s / self.timeline.before_s
         return compute.before_s + compute.ready_s[-1]
 
-    def _samples(self, setting: Setting) -> float:
-        """Of all devices in a step."""
-        config = self.record.config
-        return config.micro_batch(setting) * config.world_size * setting.gradient_accumulation
-
     def _measured(self, setting: Setting) -> Estimate | None:
         """The step of ``setting`` at the trial's place, as measured."""
         config = self.record.config
         if setting == config.setting:
             return self.step_s
         place = config.world_size, config.ANY_WORKERS
-        asked = config.model_copy(update={"setting": setting}).key(*place)
+        asked = with_setting(config, setting).key(*place)
         found = next((each for each in self.fit.records if each.config.key(*place) == asked), None)
         return None if found is None else self.fit.scaling(found).step_time_s
-
-
-def _share(setting: Setting, timeline: GradientTimeline) -> float:
-    """Of the gradients' bytes, that travel."""
-    return compressed_share(setting.gradient_compression, timeline.element_bytes)
 
 
 def _within(value: float, half: float, n: int) -> Estimate:

@@ -206,8 +206,6 @@ class Pool:
         counts = random.multinomial(NUM_DRAWS, self._probabilities)
         found = []
         for node, count in zip(self._nodes, counts, strict=True):
-            if not count:
-                continue
             covariance = matrix.T @ node.solve(matrix) + np.diag(unvisited * node.spreads.start_unit**2)
             values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
             root = vectors * np.sqrt(np.maximum(values, 0.0))
@@ -437,10 +435,8 @@ def _inflation(visits: Iterable[Visit]) -> float:
     products = squares = missing = 0.0
     for visit in visits:
         table = np.stack(list(visit.logs.values()), axis=1)
-        if table.shape[1] < 2 or len(table) < 3:
-            continue
         table = table[np.isfinite(table).all(axis=1)]
-        if len(table) < 3:
+        if table.shape[1] < 2 or len(table) < 3:
             continue
         apart = table - np.median(table, axis=0)
         ratios = apart - _shared(apart)[0][:, None]

@@ -106,7 +106,7 @@ def trimmed_mean(values: ArrayLike) -> Estimate:
 
     Raises ``ValueError`` for fewer than two values or one that is not finite.
     """
-    ordered = sorted(_floats(values))
+    ordered: list[float] = sorted(np.asarray(values, dtype=np.float64).tolist())
     n = len(ordered)
     if n < 2 or not all(map(math.isfinite, ordered)):
         raise ValueError(f"at least two finite values (received {ordered})")
@@ -128,11 +128,6 @@ def stdev(values: Sequence[float]) -> float:
     return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
 
 
-def _floats(values: ArrayLike) -> list[float]:
-    found: list[float] = np.asarray(values, dtype=np.float64).tolist()
-    return found
-
-
 def student(values: ArrayLike) -> Estimate:
     """The mean of ``values`` (shape ``(n,)``, n at least 2) with Student's 95% interval.
 
@@ -149,7 +144,7 @@ def geometric(ratios: ArrayLike) -> Estimate:
 
     ``ratios`` has shape ``(n,)``, each above 0.
     """
-    return trimmed_mean([math.log(ratio) for ratio in _floats(ratios)]).map(math.exp)
+    return trimmed_mean([math.log(ratio) for ratio in np.asarray(ratios, np.float64).tolist()]).map(math.exp)
 
 
 def inverse(estimate: Estimate) -> Estimate:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from raybench.analysis.cost import RUNS, CostPoint
 from raybench.analysis.labels import devices_of
-from raybench.analysis.recommendation import DeviceAdvice
 from raybench.analysis.results import StudyResults
 from raybench.analysis.scaling import Scaling
 from raybench.analysis.stats.statistics import Estimate
@@ -89,16 +88,11 @@ def when_to_use(results: StudyResults) -> str:
         return f"{many} {here} are not measurably faster than one{costs}."
     use_one = " Use one where cost counts." if advice.one_is_cheapest else ""
     where = " where time counts" if use_one else ""
-    words = f"Use {many} {here}{where}{costs}.{use_one}{_no_faster_words(results, advice)}"
+    words = f"Use {many} {here}{where}{costs}.{use_one}"
+    mean = results.scaling(advice.asked).mean_speedup
+    if mean is not None and advice.asked is not advice.record:
+        words += f" {devices_of(advice.asked.config)} are no faster: {times(mean)}."
     use = results.recommendation
     if use is None or advice.asked.config.same_question(use.config):
         return words
     return f"{words} One {results.device_word} was not measured with {use.label}."
-
-
-def _no_faster_words(results: StudyResults, advice: DeviceAdvice) -> str:
-    """The most devices, where fewer are as fast."""
-    speedup = results.scaling(advice.asked).mean_speedup
-    if advice.asked is advice.record or speedup is None:
-        return ""
-    return f" {devices_of(advice.asked.config)} are no faster: {times(speedup)}."

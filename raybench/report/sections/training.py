@@ -107,7 +107,8 @@ def _fitting(named: Mapping[str, StudyResults], most: int) -> tuple[list[_Traine
         )
         for name, results in named.items()
         if (training := results.training) is not None
-        for group in _in_order(training)
+        # the default on each number of devices first, what was stopped early last
+        for group in sorted(training.groups, key=lambda one: (bool(one.changes), one.stopped_by is not None))
     ]
     kept = sorted(every, key=lambda each: (each.is_between, bool(each.group.changes), -each.group.world_size))
     return [each for each in every if each in kept[:most]], len(every[most:])
@@ -136,11 +137,6 @@ def training_table(named: Mapping[str, StudyResults]) -> Table:
         (Column("metric", stays=True), *(Column(each, right=True, stays=True) for each in headings)),
         tuple((metric, *cells) for metric, cells in rows.items() if _says_something(metric, cells)),
     )
-
-
-def _in_order(training: TrainingResults) -> list[TrainedGroup]:
-    """The default on each number of devices first, what was stopped early last."""
-    return sorted(training.groups, key=lambda each: (bool(each.changes), each.stopped_by is not None))
 
 
 def named_group(group: TrainedGroup) -> str:

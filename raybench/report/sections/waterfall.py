@@ -46,12 +46,6 @@ UNMEASURED: dict[Variant, str] = {
     "local": "steps without transfers",
 }
 REST = "not attributed"  # of a bar: what is not surely above 0, and what was not taken apart
-IN_LEGEND = {
-    "ideal": "computing (one device)",
-    "contention": "contention (slower side by side)",
-    "skew": "skew (waiting for the slowest)",
-    "communication": "communication (not hidden)",
-}
 WHOLE = 0.995  # of a step: what is lost is no percent
 LEAST_WRITTEN = 3.5  # percent of a bar: less has no room for its number
 
@@ -137,14 +131,14 @@ def phases_table(results: StudyResults) -> Table:
     return make_table("Phases", caption, columns, rows)
 
 
-PART_LOOKS = {  # colour and hatch: bars are read without colours too
-    "ideal": ("#9aa4b0", ""),
-    "small batch": ("#F0E442", "..."),
-    "contention": ("#E69F00", "///"),
-    "wrapper": ("#009E73", "xxx"),
-    "skew": ("#CC79A7", "\\\\\\"),
-    "communication": ("#56B4E9", "---"),
-    REST: ("#f1f1f1", ""),
+PART_LOOKS = {  # colour, hatch and legend: bars are read without colours too
+    "ideal": ("#9aa4b0", "", "computing (one device)"),
+    "small batch": ("#F0E442", "...", "small batch"),
+    "contention": ("#E69F00", "///", "contention (slower side by side)"),
+    "wrapper": ("#009E73", "xxx", "wrapper"),
+    "skew": ("#CC79A7", "\\\\\\", "skew (waiting for the slowest)"),
+    "communication": ("#56B4E9", "---", "communication (not hidden)"),
+    REST: ("#f1f1f1", "", REST),
 }
 
 
@@ -187,13 +181,13 @@ def draw_waterfall(settings: Sequence[Plotted]) -> Figure | None:
     figure, (axes,) = make_figure(7.5, 2.1 + 0.45 * max(len(found), 2))
     bars = [shares_drawn(waterfall) for _, waterfall, _ in found]
     left = np.zeros(len(bars))
-    for name, (color, hatch) in PART_LOOKS.items():
+    for name, (color, hatch, label) in PART_LOOKS.items():
         shares = np.array([100 * bar.get(name, 0.0) for bar in bars])
         if not shares.any():
             continue
         part = axes.barh(
             range(len(bars)), shares, left=left, height=0.62, color=color, hatch=hatch,
-            edgecolor="#444444", linewidth=0.6, label=IN_LEGEND.get(name, name),
+            edgecolor="#444444", linewidth=0.6, label=label,
         )  # fmt: skip
         axes.bar_label(
             part, [f"{share:.0f}%" if share >= LEAST_WRITTEN else "" for share in shares],

@@ -145,7 +145,6 @@ class ScriptTrial:
         self._script: ScriptSpec = request.config.workload
         self._random = random.Random(request.config.seed)  # the same order of blocks on every rank
         self._until = monotonic() + DEADLINE_SHARE * request.timeout_s
-        self._process: _Process | None = None
         self._num_steps = 0  # that are done
         self._collectives: list[float] = []  # of a step of ddp, block by block
         self._steps_ahead = 0  # for which loaders read batches while the script waits for its next block
@@ -160,9 +159,9 @@ class ScriptTrial:
         began, self._load = perf_counter(), OtherLoad(self._team)
         self._over = f"script-{self._team.from_leader(str(uuid.uuid4()))}"  # key in the store: one is over
         links = list(map(Path, self._script.links))
-        self._process = process = _Process(self._launch(), self._variables(), links)
+        self._process = _Process(self._launch(), self._variables(), links)
         name = f"rank-{self._team.ranks[self._team.rank]}.log"
-        held.callback(lambda: files.append(RankFile(name, process.close())))
+        held.callback(lambda: files.append(RankFile(name, self._process.close())))
         reports = self._reports()
         if reports is None:
             raise InvalidTrialError(f"the script made no step of a torch.optim optimizer{HINT}")
@@ -253,7 +252,6 @@ class ScriptTrial:
 
     def _block(self, order: Order) -> list[BlockDone]:
         """A block of steps on every rank; raises ``ScriptEndedError`` where the script is over before."""
-        assert self._process is not None
         self._process.send(order)
         reports, num_steps = self._reports(), self._num_steps + order.discarded + order.timed
         if reports is None:
@@ -283,7 +281,9 @@ class ScriptTrial:
         ended = [each for each in answers if isinstance(each, Ended)]
         failures = [each.failure for each in ended if each.failure is not None]
         if failures:
-            raise AgreedFailure(sorted(failures, key=_is_less_telling))
+            # an echo, or an exit code without an exception, may only follow from another rank's
+            failures.sort(key=lambda each: (is_echo(each.text), each.text.startswith(EXITED)))
+            raise AgreedFailure(failures)
         return None if ended else answers
 
     def _answer(self) -> BlockDone | Ended | None:
@@ -291,7 +291,6 @@ class ScriptTrial:
 
         It is not waited for when one on another rank is over.
         """
-        assert self._process is not None
         until, store = self._until, dist.distributed_c10d._get_default_store()
         while (answer := self._process.poll()) is None:
             if until == self._until and store.check([self._over]):
@@ -392,14 +391,15 @@ class ScriptTrial:
                     if "local" in done:  # what was kept has none of it, and would stand against what has
                         self._missing["local"], variants, rounds = SENDS_OFTEN, ["ddp"], _Rounds()
                 continue
-            rounds.add(self._team.ranks, at_s, done, load.of_round(self._team.gather(cores.used())))
+            other_cores = load.of_round(self._team.gather(cores.used()))
+            blocks = rounds.blocks_of(self._team.ranks, done)
+            rounds.rounds.append(Round(blocks=blocks, at_s=at_s, other_cores=other_cores))
             decision = self._team.from_leader(
                 decide(rounds.rounds, measure, self._device.kind, perf_counter() - began)
             )
             on_progress(round_progress(len(rounds.rounds), decision.half_width))
             if decision.stop:
                 rounds.stopped_by = decision.stop
-                assert self._process is not None
                 self._process.leave(min(LEAVES_S, self._until - monotonic()))
                 return rounds
 
@@ -444,14 +444,8 @@ class _Rounds(LoopResult):
     phases: list[PhaseBlock] = field(default_factory=list)
     last: list[BlockDone] = field(default_factory=list)
 
-    def add(
-        self,
-        ranks: tuple[int, ...],
-        at_s: float,
-        done: Mapping[Variant, list[BlockDone]],
-        other_cores: tuple[float | None, ...],
-    ) -> None:
-        """A round: of each variant a block on every rank, in their order."""
+    def blocks_of(self, ranks: tuple[int, ...], done: Mapping[Variant, list[BlockDone]]) -> tuple[Block, ...]:
+        """Those of a round: of each variant a block on every rank, in their order."""
         blocks = list[Block]()
         for variant, reports in done.items():
             times = np.stack([report.times for report in reports])
@@ -463,17 +457,12 @@ class _Rounds(LoopResult):
             }
             self.phases.append(PhaseBlock(variant=variant, seconds=seconds, num_steps=times.shape[1]))
             self.last = reports
-        self.rounds.append(Round(blocks=tuple(blocks), at_s=at_s, other_cores=other_cores))
+        return tuple(blocks)
 
 
 def _most_collectives(reports: Sequence[BlockDone]) -> float:
     """Of a step in a block, on the rank that called most."""
     return max(report.collectives for report in reports)
-
-
-def _is_less_telling(failure: RankFailure) -> tuple[bool, bool]:
-    """Whether it may only follow from another rank's: an echo, or an exit code without an exception."""
-    return is_echo(failure.text), failure.text.startswith(EXITED)
 
 
 def _meeting_point() -> tuple[str, int]:

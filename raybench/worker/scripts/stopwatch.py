@@ -44,6 +44,7 @@ from torch.utils.data.dataloader import DataLoader, _BaseDataLoaderIter, _Datase
 
 from raybench.errors import InvalidTrialError
 from raybench.records.results import Phase
+from raybench.worker.communicators import num_called
 from raybench.worker.devices.device import status_bytes
 from raybench.worker.failures import RankFailure, describe
 from raybench.worker.strategies.ddp import (
@@ -140,12 +141,12 @@ class _Switch:
 
     def __init__(self, ddp: DistributedDataParallel | None = None, compression: str = "none") -> None:
         self.sends = True
-        self._ddp: Callable[[], DistributedDataParallel | None] = lambda: None
-        # of a copy of the module, which nobody switches
+        # the module, while the script has it; that of a copy nobody switches
+        self.ddp: Callable[[], DistributedDataParallel | None] = lambda: None
         self.state: Any = None
         self.hook: Any = allreduce_hook
         if ddp is not None:
-            self._ddp = weakref.ref(ddp)
+            self.ddp = weakref.ref(ddp)
             self._syncs_buffers = getattr(ddp, SYNC_BUFFERS)
             self.state = ddp.process_group
             # what DDP does without a hook; NCCL divides on the way, as DDP does when it fills its buckets
@@ -154,18 +155,13 @@ class _Switch:
             divides = self.state._get_backend(on).name() == "nccl"
             self.hook = compression_hook(compression) or (_averaging if divides else allreduce_hook)
 
-    @property
-    def ddp(self) -> DistributedDataParallel | None:
-        """The module, while the script has it."""
-        return self._ddp()
-
     def __reduce__(self) -> Any:
         """A copy of the module has a hook of its own: groups and modules are not copied."""
         return _Switch, ()
 
     def turn(self, *, sends: bool) -> None:
         """From the next step on; buffers stay too where gradients do."""
-        self.sends, ddp = sends, self.ddp
+        self.sends, ddp = sends, self.ddp()
         if ddp is not None:
             setattr(ddp, SYNC_BUFFERS, sends and self._syncs_buffers)
 
@@ -380,7 +376,7 @@ class Stopwatch:
 
         @functools.wraps(register)
         def registered(ddp: DistributedDataParallel, state: object, hook: Any) -> None:
-            switch = next((each for each in self._switches if each.ddp is ddp), None)
+            switch = next((each for each in self._switches if each.ddp() is ddp), None)
             if switch is None:
                 self._has_own_hook.add(ddp)
                 register(ddp, state, hook)
@@ -453,10 +449,8 @@ class Stopwatch:
         if block is None:
             return BlockDone(np.array([]), {}, 0.0, 0, self._about())
         ends = block.ends[block.order.discarded :]
-        times = [
-            self._seconds(block.moments[first][1], block.moments[last][1])
-            for first, last in itertools.pairwise(ends)
-        ]
+        moments = [block.moments[end][1] for end in ends]
+        times = [self._seconds(begin, end) for begin, end in itertools.pairwise(moments)]
         phases = dict[Phase, float]()
         for (phase, begin), (_, end) in itertools.pairwise(block.moments[ends[0] : ends[-1] + 1]):
             phases[phase] = phases.get(phase, 0.0) + self._seconds(begin, end) / len(times)
@@ -469,7 +463,7 @@ class Stopwatch:
         )
 
     def _about(self) -> About:
-        modules = [each.ddp for each in self._switches if each.ddp is not None]
+        modules = [ddp for each in self._switches if (ddp := each.ddp()) is not None]
         assert self._clock is not None
         trained = [each for group in self._clock.param_groups for each in group["params"]]
         passes = max(1, median_high(self._step_passes))
@@ -503,10 +497,7 @@ class Stopwatch:
 
 def _num_collectives() -> int:
     """That were called in any group of this process."""
-    if not dist.is_initialized():
-        return 0
-    groups: list[Any] = list(dist.distributed_c10d._world.pg_map)
-    return sum(int(group._get_sequence_number_for_group()) for group in groups)
+    return sum(map(num_called, dist.distributed_c10d._world.pg_map))
 
 
 def _of_a_step(steps: Sequence[Drawn], passes: int) -> tuple[float, int, int]:

@@ -37,9 +37,8 @@ def shard(module: nn.Module, team: Team, setting: Setting, device: torch.device)
     whole = [tensor.data for tensor in (*module.parameters(), *module.buffers())]
     dist._broadcast_coalesced(team.control, whole, COALESCED_BYTES, 0)  # type: ignore[attr-defined]
     dtype = None if has_batch_norm(module) else AUTOCAST.get(setting.precision)
-    policy = MixedPrecisionPolicy()
-    if dtype:
-        policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
+    full = torch.float32 if dtype else None
+    policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=full)
     _forget_meshes()
     mesh = DeviceMesh.from_group(team.data, device.type)
     reshard = setting.fsdp_reshard
@@ -49,7 +48,7 @@ def shard(module: nn.Module, team: Team, setting: Setting, device: torch.device)
             compile_forward(block)
     for block in blocks:
         fully_shard(block, mesh=mesh, reshard_after_forward=reshard, mp_policy=policy)
-    outer = replace(policy, output_dtype=torch.float32) if dtype else policy
+    outer = replace(policy, output_dtype=full)
     fully_shard(module, mesh=mesh, reshard_after_forward=reshard, mp_policy=outer)
     return dtype is None
 

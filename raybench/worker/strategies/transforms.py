@@ -97,16 +97,12 @@ def _composite(module: nn.Module) -> Iterator[nn.Module]:
     children = list(module.children())
     kinds: Counter[type] = Counter()
     if isinstance(module, Container):
-        kinds.update(type(child) for child in children if _is_composite(child))
+        kinds.update(type(child) for child in children if list(child.children()) and _size(child))
     for child in children:
         if kinds[type(child)] > 1:
             yield child
         else:
             yield from _composite(child)
-
-
-def _is_composite(module: nn.Module) -> bool:
-    return any(True for _ in module.children()) and _size(module) > 0
 
 
 def _layers(model: nn.Module) -> list[nn.Module]:

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -61,23 +61,25 @@ class SavedTraining:
             if state is None:
                 return None, None
             with _of_this_model():
-                return state, _change_parts(stepper, state, _shape)
+                # without the values of what the leader distributes
+                return state, _with_sharded(stepper, state, lambda part, value: value.to("meta"))
 
         state, shapes = self._team.agreed(read)
         if self._team.size > 1:  # on one device it holds every value
             shapes = self._team.from_leader(shapes)
-        return [] if shapes is None else self._restore(stepper, shapes if state is None else state)
+        saved = shapes if state is None else state
+        if saved is None:
+            return []
 
-    def _restore(self, stepper: Stepper, state: dict[str, Any]) -> list[Epoch]:
         def restored() -> list[Epoch]:
             with _of_this_model():
-                sharded = _change_parts(stepper, state, _shard)
+                sharded = _with_sharded(stepper, saved, placed_as)
                 stepper.inner.load_state_dict(sharded["model"])
                 stepper.optimizer.load_state_dict(sharded["optimizer"])
                 if stepper.scaler.is_enabled():
-                    stepper.scaler.load_state_dict(state["scaler"])
-                set_random_state(state["random"][self._team.rank], self._device)
-                return [Epoch.model_validate(epoch) for epoch in state["epochs"]]
+                    stepper.scaler.load_state_dict(saved["scaler"])
+                set_random_state(saved["random"][self._team.rank], self._device)
+                return [Epoch.model_validate(epoch) for epoch in saved["epochs"]]
 
         return self._team.agreed(restored)
 
@@ -92,42 +94,29 @@ def _of_this_model() -> Iterator[None]:
         raise InvalidTrialError(f"the checkpoint is of another model or optimizer: {line}") from error
 
 
-def _change_parts(
-    stepper: Stepper, state: dict[str, Any], change: Callable[[torch.Tensor, Any], Any]
+def _with_sharded(
+    stepper: Stepper, state: dict[str, Any], change: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 ) -> dict[str, Any]:
-    """The state with ``change(part, value)`` for what belongs to a part of the model that may be sharded.
+    """The state with ``change(part, value)`` for what belongs to a part of the model that is sharded.
 
     Of an optimizer's state that is what has the shape of its parameter, as moments have.
     """
-    parts, model = stepper.inner.state_dict(), state["model"]
+
+    def changed(part: Any, value: Any) -> Any:
+        fits = is_sharded(part) and isinstance(value, torch.Tensor) and value.shape == part.shape
+        return change(part, value) if fits else value
+
+    parts = stepper.inner.state_dict()
     parameters = [parameter for group in stepper.optimizer.param_groups for parameter in group["params"]]
     optimizer = {
-        number: {
-            name: change(parameters[number], value) if _is_like(value, parameters[number]) else value
-            for name, value in values.items()
-        }
+        number: {name: changed(parameters[number], value) for name, value in values.items()}
         for number, values in state["optimizer"]["state"].items()
     }
     return {
         **state,
-        "model": {
-            name: change(parts[name], value) if name in parts else value for name, value in model.items()
-        },
+        "model": {name: changed(parts.get(name), value) for name, value in state["model"].items()},
         "optimizer": {**state["optimizer"], "state": optimizer},
     }
-
-
-def _shape(part: Any, value: Any) -> Any:
-    """A tensor without its values, where the leader distributes the shards."""
-    return value.to("meta") if is_sharded(part) else value
-
-
-def _shard(part: Any, value: Any) -> Any:
-    return placed_as(part, value) if is_sharded(part) else value
-
-
-def _is_like(value: Any, parameter: torch.Tensor) -> bool:
-    return isinstance(value, torch.Tensor) and value.shape == parameter.shape
 
 
 STATE = "state.pt"
@@ -142,12 +131,11 @@ def last_checkpoint(folder: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        return cast(dict[str, Any], torch.load(path, map_location="cpu", weights_only=True))
     except Exception as error:
         raise InvalidTrialError(
             f"checkpoint {path} cannot be read ({type(error).__name__}): remove it to begin again"
         ) from error
-    return state
 
 
 def save_checkpoint(folder: Path, state: dict[str, Any]) -> None:
@@ -159,15 +147,12 @@ def save_checkpoint(folder: Path, state: dict[str, Any]) -> None:
 def random_state(device: Device) -> dict[str, Any]:
     """Where every generator of this rank stands, in types that ``torch.load`` trusts."""
     name, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
-    state = {
+    return {
         "torch": torch.get_rng_state(),
         "numpy": (name, torch.from_numpy(np.asarray(keys).astype(np.int64)), position, has_gauss, gauss),
         "python": random.getstate(),
+        "device": device.random_state(),
     }
-    of_device = device.random_state()
-    if of_device is not None:
-        state["device"] = of_device
-    return state
 
 
 def set_random_state(state: dict[str, Any], device: Device) -> None:
@@ -177,7 +162,7 @@ def set_random_state(state: dict[str, Any], device: Device) -> None:
     np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
     version, words, gauss = state["python"]
     random.setstate((version, tuple(words), gauss))
-    if "device" in state:
+    if state.get("device") is not None:  # older checkpoints of CPUs lack it
         device.set_random_state(state["device"])
 
 

@@ -7,19 +7,20 @@ that reads it. So one device and several train on the same steps, and a resumed 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, default_collate
 
 from raybench.spec.knobs import Setting
 from raybench.worker.batches import loader_options, read_next
 from raybench.worker.devices.device import Device
 from raybench.workloads.batch_counts import samples_of
+from raybench.workloads.batch_parts import on_device
 from raybench.workloads.protocol import Workload, read_samples
 from raybench.workloads.seeding import seeded
 
@@ -41,17 +42,11 @@ class EpochBatches:
 
     prefetched = 0
 
-    def __init__(
-        self,
-        workload: Workload,
-        dataset: Any,
-        setting: Setting,
-        device: Device,
-        place: Callable[[Any], Any],
-    ) -> None:
+    def __init__(self, workload: Workload, dataset: Any, setting: Setting, device: Device) -> None:
         self.num_samples = len(dataset)
-        self.part: Part | None = None
-        self._reader, self._place, self._parts = Reader(dataset), place, list[Part]()
+        self.part: Part
+        self._reader, self._parts = Reader(dataset), list[Part]()
+        self._channels_last, self._device = setting.channels_last, device.torch_device
         self._workload, self._collate = workload, getattr(workload, "collate", None)
         self._left: Iterator[Part] = iter(())
         self._batches: Iterator[Any] = iter(())
@@ -74,15 +69,13 @@ class EpochBatches:
 
     def read(self, part: Part) -> Any:
         """One batch, read here and now, whatever epoch is under way."""
-        from torch.utils.data import default_collate
-
         samples = self._reader.__getitems__(part)
         return self._placed((self._collate or default_collate)(samples), part)
 
     def _placed(self, batch: Any, part: Part) -> Any:
         """On the device, once it is as many samples as were read for it: losses are weighted by them."""
         samples_of(self._workload, batch, len(part.indices), "a batch of the data set")
-        return self._place(batch)
+        return on_device(batch, self._device, self._channels_last)
 
 
 MOST_SEEDS = 2**63  # that torch's generators take

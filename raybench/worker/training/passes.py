@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -19,7 +20,6 @@ from raybench.worker.strategies.stepper import Stepper, sample_weight
 from raybench.worker.training.epoch_batches import PRIME, EpochBatches, Part, shuffled, split
 from raybench.workloads import Workload
 from raybench.workloads.batch_counts import correct_of
-from raybench.workloads.batch_parts import on_device
 from raybench.workloads.protocol import dataset_of
 from raybench.workloads.schedule import Schedule
 
@@ -34,24 +34,22 @@ class Passes:
         """
         self._config, self._spec, self._team, self._device = request.config, request.training, team, device
         self._workload, self._counter = workload, Counter(workload, device.torch_device)
+        self._split = partial(split, ranks=team.size, rank=team.rank)
         self.train_batches, self._test = self._batches("train"), self._batches("test")
         self.utilization = list[float]()  # of this rank's device in each epoch, 0 to 1; empty where unknown
 
     def _batches(self, split_name: str) -> EpochBatches:
-        def place(batch: Any) -> Any:
-            return on_device(batch, self._device.torch_device, self._config.setting.channels_last)
-
         dataset = dataset_of(self._workload, split_name)
         if not len(dataset):
             raise InvalidTrialError(f"the data set has no {split_name} samples")
-        return EpochBatches(self._workload, dataset, self._config.setting, self._device, place)
+        return EpochBatches(self._workload, dataset, self._config.setting, self._device)
 
-    def first_part(self) -> Part:
+    def first_batch(self) -> Any:
         """This rank's first micro-batch of the first epoch, or what one device gets of it."""
         part = self._epoch_steps(1)[0][0]
-        if self._team.size == self._config.world_size:
-            return part
-        return replace(part, indices=part.indices[: self._config.batch_size])
+        if self._team.size < self._config.world_size:
+            part = replace(part, indices=part.indices[: self._config.batch_size])
+        return self.train_batches.read(part)
 
     def attach(self, stepper: Stepper) -> Callable[[], None]:
         """See what ``stepper`` trains on, and weigh its losses; what comes back ends the former.
@@ -81,14 +79,8 @@ class Passes:
 
     def evaluate(self, stepper: Stepper) -> list[Sums]:
         """Loss and correct predictions over the test samples, each counted once: the sums of every rank."""
-        steps = split(
-            range(self._test.num_samples),
-            step_size=self._config.batch_size * self._config.world_size,
-            ranks=self._team.size,
-            rank=self._team.rank,
-            micro_batches=1,
-            seed=0,
-        )
+        order, step_size = range(self._test.num_samples), self._config.samples_per_pass
+        steps = self._split(order, step_size=step_size, micro_batches=1, seed=0)
         module = stepper.evaluated
         module.eval()
         stop_watching = self._counter.watch(module)
@@ -97,9 +89,8 @@ class Passes:
         self._test.begin(steps)
         with torch.no_grad(), stepper.precision_context(), default_group(stepper.group):
             for _ in steps:
-                batch, part = self._test.next(), self._test.part
-                assert part is not None
-                self._counter.add(self._workload.loss(module, batch), batch, part.num_samples)
+                batch = self._test.next()
+                self._counter.add(self._workload.loss(module, batch), batch, self._test.part.num_samples)
         self._device.synchronize()
         sums = self._team.gather(self._counter.take(perf_counter() - began))
         stop_watching()
@@ -108,18 +99,15 @@ class Passes:
 
     def _epoch_steps(self, epoch: int) -> list[list[Part]]:
         config = self._config
-        return split(
+        return self._split(
             shuffled(self.train_batches.num_samples, config.seed, epoch),
             step_size=config.global_batch_size,
-            ranks=self._team.size,
-            rank=self._team.rank,
             micro_batches=config.setting.gradient_accumulation,
             seed=config.seed * PRIME + epoch,
         )
 
     def _count_and_weigh(self, loss: torch.Tensor, batch: Any) -> torch.Tensor:
         part = self.train_batches.part
-        assert part is not None
         self._counter.add(loss, batch, part.num_samples, trains=True)
         return loss * sample_weight(part.num_samples, part.step_samples, self._team.size)
 

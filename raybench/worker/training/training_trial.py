@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from statistics import fmean
 from time import perf_counter
-from typing import Any
 
 import torch
 
@@ -87,9 +86,10 @@ class TrainingTrial:
         resumed_after = len(epochs)
         self._device.reset_peak(self._models.dp_devices)
         detach = self._passes.attach(stepper)
-        last = resumed_after if self._stopped_by(epochs) else self._spec.epochs
         first_s = perf_counter()
-        for number in range(resumed_after + 1, last + 1):
+        for number in range(resumed_after + 1, self._spec.epochs + 1):
+            if self._stopped_by(epochs) is not None:
+                break
             on_progress(Progress("train", f"epoch {number}/{self._spec.epochs}"))
             epoch = self._epoch(stepper, rates, number)
             epochs.append(epoch)
@@ -98,8 +98,6 @@ class TrainingTrial:
             mean_s = (perf_counter() - first_s) / (number - resumed_after)
             times = {"epoch_s": epoch.elapsed_s, "left_s": mean_s * (self._spec.epochs - number)}
             on_progress(Progress("epoch", epoch.words(self._spec.epochs), times))
-            if self._stopped_by(epochs) is not None:
-                break
         detach()
         result = self._result(epochs, resumed_after)
         return self._with_model(result, stepper) if self._spec.save_model else result
@@ -168,16 +166,13 @@ class TrainingTrial:
         models.activate()
         try:
             with state_preserved(models.bare.module, self._device):
-                models.bare.pass_without_step(self._first_batch())
+                models.bare.pass_without_step(self._passes.first_batch())
             self._device.synchronize()
         except Exception as error:
             if not (models.is_sharded and is_out_of_memory(error)):
                 raise
             models.drop_bare()
         return models
-
-    def _first_batch(self) -> Any:
-        return self._passes.train_batches.read(self._passes.first_part())
 
     def _prepare(self) -> Stepper:
         """What is trained, its buckets in their final order, its generators seeded.
@@ -191,7 +186,7 @@ class TrainingTrial:
             stepper = self._models.wrap(self._team)
             if self._at_work is self._team:
                 with state_preserved(stepper.module, self._device):
-                    stepper.pass_without_step(self._first_batch())
+                    stepper.pass_without_step(self._passes.first_batch())
         seed = self._request.config.seed * PRIME + self._team.rank  # each rank drops other units
         torch.manual_seed(seed % MOST_SEEDS)
         return stepper
@@ -199,7 +194,9 @@ class TrainingTrial:
     def _epoch(self, stepper: Stepper, rates: LearningRates, number: int) -> Epoch:
         """Train and evaluate; the same record on every rank."""
         sums, num_steps = self._passes.train(stepper, rates, number)
-        self._broadcast_buffers(stepper)
+        buffers = [buffer.data for buffer in stepper.module.buffers()]
+        if self._at_work.size > 1 and buffers:
+            self._at_work.broadcast(buffers)  # running means and variances: what is evaluated is one model
         evaluated = self._passes.evaluate(stepper)
         self._memory = self._device.memory_peak()
         self._driven_memory = tuple(self._device.peaks_of(self._models.dp_devices))
@@ -217,9 +214,3 @@ class TrainingTrial:
             test_samples=sum(of_rank.samples for of_rank in evaluated),
             evaluation_s=max(of_rank.seconds for of_rank in evaluated),
         )
-
-    def _broadcast_buffers(self, stepper: Stepper) -> None:
-        """The leader's running means and variances for all: what is evaluated is one model."""
-        buffers = [buffer.data for buffer in stepper.module.buffers()]
-        if self._at_work.size > 1 and buffers:
-            self._at_work.broadcast(buffers)
