@@ -24,6 +24,7 @@ from raybench.machine.host import DeviceKind
 SHOWN = "spreads.json"  # in a report
 LEAST_TRIALS = 6  # fewer show nothing of what trials differ by
 MEDIAN_OF_SQUARES = 0.455  # of a normal deviate, over their mean
+LEAST_DIFFERENCES = 3  # between runs: of fewer one that the user made would be the median
 
 
 def machine_of(environment: Environment, device: DeviceKind) -> dict[str, Any]:
@@ -86,6 +87,8 @@ def _between(groups: Iterable[Sequence[Mapping[str, Any]]], name: str, typical: 
         for one, other in pairwise(known):
             starts = 1 / one.get("starts", 1) + 1 / other.get("starts", 1)
             squares.append(math.log(one[name] / other[name]) ** 2 / starts)
-    shown = median(squares) / MEDIAN_OF_SQUARES if squares else 0.0
+    if len(squares) < LEAST_DIFFERENCES:
+        return typical
+    shown = median(squares) / MEDIAN_OF_SQUARES
     degrees = POOLED_DEGREES + len(squares)
     return math.sqrt((POOLED_DEGREES * typical**2 + len(squares) * shown) / degrees)

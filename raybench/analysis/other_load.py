@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from statistics import median
@@ -17,11 +18,7 @@ class Load:
     rounds: tuple[float, ...]  # cores' worth of time taken, in each round in which it was told
     cores: int  # of the host
     spare: int  # of them, that the trial did not need
-
-    @property
-    def taken(self) -> float:
-        """The median of the rounds."""
-        return median(self.rounds)
+    taken: float  # the median of the rounds, in the visit in which it is most
 
     def lost(self, taken: float) -> float:
         """What others took beyond the cores to spare, as a share of all: at most so much of a step."""
@@ -31,15 +28,19 @@ class Load:
 def load_of(config: Configuration, visits: Iterable[StepsResult]) -> Load | None:
     """Of all rounds of a setting; None: it is not told."""
     each_needs, found = config.cpus_per_worker + config.setting.workers, list[Load]()
-    for steps, round_ in ((visit, each) for visit in visits for each in visit.rounds):
-        places = list(zip(steps.hosts, round_.other_cores, steps.host_cores, strict=False))
-        loads = [
-            Load((taken,), cores, max(cores - each_needs * steps.hosts.count(host), 0))
-            for host, taken, cores in set(places)  # ranks of one host tell the same
-            if taken is not None
-        ]
-        found += sorted(loads, key=lambda one: one.taken - one.spare)[-1:]
-    if not found:
-        return None
-    fullest = min(found, key=lambda each: each.spare)
-    return replace(fullest, rounds=tuple(each.taken for each in found))
+    for steps in visits:
+        rounds = list[Load]()
+        for round_ in steps.rounds:
+            places = zip(steps.hosts, round_.other_cores, steps.host_cores, strict=False)
+            loads = [
+                Load((taken,), cores, max(cores - each_needs * steps.hosts.count(host), 0), taken)
+                for host, taken, cores in set(places)  # ranks of one host tell the same
+                if taken is not None
+            ]
+            rounds += sorted(loads, key=lambda one: one.taken - one.spare)[-1:]
+        if rounds:
+            of_rounds = tuple(each.taken for each in rounds)
+            fullest = min(rounds, key=lambda each: each.spare)
+            found.append(replace(fullest, rounds=of_rounds, taken=median(of_rounds)))
+    worst = max(found, key=lambda each: each.taken, default=None)
+    return worst and replace(worst, rounds=tuple(itertools.chain(*(each.rounds for each in found))))

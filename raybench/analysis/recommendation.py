@@ -63,7 +63,9 @@ def recommendation(base: Facts, verified: Sequence[Verification] = ()) -> Recomm
     record, basis, gain = _verified(base, found, verified) or found
     config = record.config
     fastest = base.best.record if base.best else None
-    is_simpler = basis is Basis.BETTER and fastest is not None and fastest is not record
+    # of a best that is not known to be better nothing is said
+    known = base.gain(fastest) if fastest and fastest is not record else None
+    is_simpler = basis is Basis.BETTER and known is not None and known.verdict is Verdict.BETTER
     return Recommendation(
         config=config,
         basis=basis,

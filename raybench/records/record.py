@@ -5,7 +5,8 @@ Records hold raw measurements only; every statistic is computed on reading, by `
 History of the schema, newest first. Its version is MAJOR.MINOR: a raybench reads its own major version, of
 the minor ones its own and all older; before it versions were whole numbers, none of which was released.
 
-2.2. `suggestion`, a number, is read over. No knob at its default is part of a trial's id.
+3.0. No knob at its default is part of a trial's id.
+2.2. `suggestion`, a number, is read over.
 2.1. Results of steps have `update_s` and `fused_update_s`.
 2.0. A sweep's trial is a world size and placement, with no parts. Of a training every epoch is evaluated, its
    rate is as set or linear after a warm-up, and no gradient noise is measured. Results of steps name no other
@@ -35,7 +36,7 @@ from raybench.records.requests import Configuration, StudyRequest, TrialRequest
 from raybench.records.results import CollectivesResult, ProbeResult, StepsResult, TrainingResult
 from raybench.spec.user_input import first_fault, received
 
-SCHEMA_VERSION = "2.2"
+SCHEMA_VERSION = "3.0"
 
 #: complete: it has a result; no other state has numbers
 #: oom: out of memory, on a device or on the host

@@ -248,7 +248,8 @@ def _choice(results: StudyResults, *, after_one: bool = False) -> list[str]:
     if gain.verdict is Verdict.AS_GOOD:
         return [f"{keep}: {results.best_label}, the {among}, is as good"]
     more = f", and about {gain.to_tell} times as many visits would tell" if gain.to_tell else ""
-    return [f"{keep}: {results.best_label}, the {among}, is not known to be faster{more}"]
+    least = f"{results.study.search.minimum_gain:.0%}"
+    return [f"{keep}: {results.best_label}, the {among}, is not known to be faster by {least}{more}"]
 
 
 def _less_accurate(results: StudyResults, use: Recommendation) -> str:

@@ -404,7 +404,7 @@ def required_table(more: MoreDevices | None) -> Table:
         here = devices_of(more.record.config)
         caption += f" Today {here} reach {rate_words(today)}, {bit_rate_words(today)}, by all-reduces alone."
     links = next((each.links for each in more.requirements if each.links), ())
-    if links and more.missing is None:  # else this was asked for
+    if links and not more.missing:  # else this was asked for
         sizes = [each.world_size for each in more.requirements]
         caption += f" {sentence(_command_words(more, sizes, links))}."
     return make_table(REQUIRED, caption, columns, more.requirements)
@@ -423,10 +423,7 @@ def bit_rate_words(bytes_per_s: float) -> str:
 
 
 def _missing_words(more: MoreDevices) -> list[str]:
-    if more.missing is None:
-        return []
-    size, why = more.missing
-    return [f"steps as if on {more.devices(size)} were not measured: {why}"]
+    return [f"steps as if on {more.devices(size)} were not measured: {why}" for size, why in more.missing]
 
 
 def more_sentences(more: MoreDevices | None) -> list[str]:
@@ -454,6 +451,8 @@ def more_sentences(more: MoreDevices | None) -> list[str]:
     if surely:
         words = f"{_point_words(surely[0], more)}; what the network between more devices costs is not in it"
         config = more.record.config
+        if more.missing:
+            return [words, *_missing_words(more)]
         if config.setting.strategy == "ddp" and not isinstance(config.workload, ScriptSpec):
             links = [(LINKS[config.device][-1], 1)]
             return [words, _command_words(more, [each.shape.world_size for each in surely], links)]

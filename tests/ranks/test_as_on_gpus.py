@@ -115,17 +115,10 @@ SMALL = Setting(batch_size=1)
 REQUESTS |= {
     "anchored": _steps(ANCHORED, ("plain", "ddp", "anchor"), anchor=SMALL),
     "anchored ddp": _steps(ANCHORED, ("ddp", "anchor"), anchor=SMALL),
-    "anchored fsdp": _steps(ANCHORED, ("ddp", "anchor"), anchor=SMALL, strategy="fsdp"),
     "both fit": _steps(ANCHORED | {"gib_per_sample": 5.0}, ("plain", "ddp", "anchor"), anchor=SMALL),
     "retried": _steps({"retries_on": (1,)}, ("plain", "ddp", "anchor"), anchor=SMALL),
     # 69.5 GiB, and the twin's buckets make 79
     "no twin": _steps({"buckets_gib": 9.5, "gib_per_sample": 6.0}, ("plain", "local", "ddp")),
-    # each fits next to the other's 20 and 10 GiB but FSDP's own step, which takes 50
-    "no plain": _steps(
-        {"weights_gib": 10.0, "state_gib": 10.0, "gib_per_sample": 4.5, "wrapped_gib": 5.0},
-        ("plain", "ddp"),
-        strategy="fsdp",
-    ),
     # one device at the batch of both takes 64 GiB, and buckets of 10 more under DDP, of the twin again
     "base": _steps(
         {"buckets_gib": 10.0, "gib_per_sample": 6.4}, ("base", "plain", "local", "ddp"), scaling="strong"
@@ -300,7 +293,7 @@ def test_without_memory_for_its_buckets_replay_is_missing_and_the_rest_is_measur
     assert all(each.block("ddp") and each.block("replay") is None for each in result.rounds)
 
 
-@pytest.mark.parametrize("name", ["anchored", "anchored ddp", "anchored fsdp"])
+@pytest.mark.parametrize("name", ["anchored", "anchored ddp"])
 def test_what_fits_without_the_anchor_is_measured_without_it(name, found):
     result = _measured(found[0][name])
     assert set(result.missing) == {"anchor"}
@@ -308,9 +301,8 @@ def test_what_fits_without_the_anchor_is_measured_without_it(name, found):
     assert _measured(found[0]["both fit"]).missing == {}
 
 
-@pytest.mark.parametrize(("name", "missing"), [("no twin", "local"), ("no plain", "plain")])
-def test_a_model_that_does_not_fit_next_to_what_is_measured_leaves_nothing_behind(name, missing, found):
-    assert set(_measured(found[0][name]).missing) == {missing}
+def test_a_twin_that_does_not_fit_next_to_what_is_measured_leaves_nothing_behind(found):
+    assert set(_measured(found[0]["no twin"]).missing) == {"local"}
 
 
 def test_one_device_at_the_batch_of_all_has_to_fit_next_to_the_twin(found):

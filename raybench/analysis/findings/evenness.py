@@ -199,7 +199,8 @@ def too_few_cores(case: Case) -> Finding | None:
 def throttling(case: Case) -> Finding | None:
     """A device held its clock down; or its clock fell by a tenth, and it cannot say why."""
     rounds, ranks = case.rounds, case.record.ranks
-    slowed, drop = sum(any(each.throttled) for each in rounds), _clock_drop(rounds)
+    slowed = sum(any(each.throttled) for each in rounds)
+    drop = max(_clock_drop(visit.rounds) for visit in case.visits)
     told = [flag for each in rounds for flag in each.throttled if flag is not None]
     if slowed or (drop >= CLOCK_DROP and not told):  # one that has no such reason is at its power cap
         flags = (zip(ranks, each.throttled, strict=False) for each in rounds)

@@ -48,7 +48,7 @@ MIDDLE = 2
 # Relative, a standard deviation, of what a step is held for where no network is named. benchmarks/as_if.py:
 # 0.20 in 36 cases on gloo, whose ring loses more between its chunks the more nodes there are.
 HELD_ERROR = 0.2
-LEAST_HELD = 0.01  # of a step: with less the devices here are no faster joined than those asked for
+LEAST_HELD = 0.001  # of a step: with less the devices here are no faster joined than those asked for
 
 LINKS = {"cpu": ("tcp-25", "tcp-100"), "cuda": ("tcp-100", "infiniband-400")}  # what nodes are sold with
 
@@ -80,7 +80,7 @@ class MoreDevices:
     law: ByLaw | None = None  # what one makes of the headline's speed-up, whatever says the points
     fitted: Outlook | None = None
     bus_bytes_per_s: float | None = None  # of the headline's all-reduces alone, on the devices there are
-    missing: tuple[int, str] | None = None  # a number of devices that was not measured as if, and why
+    missing: tuple[tuple[int, str], ...] = ()  # numbers of devices that were not measured as if, and why
 
     def devices(self, number: int) -> str:
         """So many of them, in words."""
@@ -125,7 +125,8 @@ def more_devices(
         return None
     here = results.waterfall.bus_bandwidth_bytes_per_s if results.waterfall else None
     today = here.value if here else None
-    missing = seen.missing if not any(each.how == "as if" for each in points) else None
+    as_if = {each.shape.world_size for each in points if each.how == "as if"}
+    missing = tuple((size, why) for size, why in seen.missing.items() if size not in as_if)
     return MoreDevices(headline, seen.per_node, tuple(points), requirements, law, fitted, today, missing)
 
 
@@ -181,14 +182,15 @@ class _Seen:
         return self._mode == "weak" and bool(self._models) and self._pool.has(self._base)
 
     @property
-    def missing(self) -> tuple[int, str] | None:
-        """A number of devices that was asked for and not measured as if, with the reason."""
-        for record in self._visits:
-            if record.request.kind == "steps" and record.steps is not None:
-                for name, asked in zip(AS_IF, record.request.as_if, strict=False):
-                    if name in record.steps.missing:
-                        return asked.world_size, record.steps.missing[name]
-        return None
+    def missing(self) -> dict[int, str]:
+        """Why numbers of devices were not measured as if, where a visit was asked for them."""
+        return {
+            asked.world_size: record.steps.missing[name]
+            for record in self._visits
+            if record.request.kind == "steps" and record.steps is not None
+            for name, asked in zip(AS_IF, record.request.as_if, strict=False)
+            if name in record.steps.missing
+        }
 
     def measured(self) -> Iterator[tuple[AsIf, Expected]]:
         """What was measured as if on more devices, in any visit."""
@@ -234,8 +236,8 @@ class _Seen:
         drawn["model"] = drawn["model"] + missed
         unit = self._fit.unit(self._visits[0])
         point = self._point(asked, "simulated", step_s + waited_s, unit, drawn)
-        held_s = step_s - self._models[0].step_s(self._config.setting.bucket_cap_mb)
-        return replace(point, waited_s=waited_s, held_s=held_s if self._is_joined_as_here else None)
+        is_bound = list(asked.lines) != self._joined(asked, asked.lines, self._models[0])
+        return replace(point, waited_s=waited_s, held_s=0.0 if is_bound else None)
 
     def waits_s(self, world_size: int) -> tuple[float, float]:
         """By how much the slowest of so many is later than that of the ranks here, in s: at least, at most.
@@ -377,14 +379,16 @@ class _Seen:
         return np.asarray(np.log(np.array(steps_s) / middle_s))
 
     def _network_step_s(self, model: StepModel, asked: AsIf, lines: Sequence[Line] | None = None) -> float:
-        """The step over ``lines``; devices that share nodes may be joined no faster than these are."""
-        lines = asked.lines if lines is None else lines
-        if asked.nodes != asked.world_size and self._is_joined_as_here:
-            sizes = asked.world_size, self._config.world_size
-            more, here = (bus_factor("all_reduce", size) for size in sizes)
-            least = model.wire.s_per_byte * more / here
-            lines = [(latency_s, max(s_per_byte, least)) for latency_s, s_per_byte in lines]
-        return self._step_s(lines, model)
+        """The step over ``lines``, those of the network by default."""
+        return self._step_s(self._joined(asked, asked.lines if lines is None else lines, model), model)
+
+    def _joined(self, asked: AsIf, lines: Sequence[Line], model: StepModel) -> list[Line]:
+        """Those of devices that share nodes: where nothing says how, they are joined no faster than these."""
+        if asked.nodes == asked.world_size or not self._is_joined_as_here:
+            return list(lines)
+        more, here = (bus_factor("all_reduce", n) for n in (asked.world_size, self._config.world_size))
+        least = model.wire.s_per_byte * more / here
+        return [(latency_s, max(s_per_byte, least)) for latency_s, s_per_byte in lines]
 
     def _step_s(self, lines: Sequence[Line], model: StepModel) -> float:
         """The simulated step each of whose all-reduces takes the fastest of ``lines``."""

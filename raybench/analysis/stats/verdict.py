@@ -20,7 +20,7 @@ class Verdict(StrEnum):
     WORSE = "worse"
     #: the whole interval is within `search.minimum_gain` of 0
     AS_GOOD = "as good"
-    #: the interval holds both: more visits would tell
+    #: none of these: more visits would tell
     UNKNOWN = "not known yet"
 
 

@@ -408,20 +408,24 @@ class Variants:
     def _anchor_run(self) -> VariantRun:
         """It has its memory, and what is measured still has it: by steps that may fail on one rank.
 
-        A step under DDP takes what one of the bare model does.
+        A step under DDP takes what one of the bare model does. FSDP's own is not tried: one that fails midway
+        leaves its modules in the middle of a step.
         """
         team, own = self._team, self._models
         models = team.agreed(self._trial_models.make_anchor)
         run = team.agreed(lambda: strategy_run("anchor", models, team))
         alone = [each for each in self.runs if each.one_rank or each.leader_only]
-        if own.is_sharded or not alone:
-            alone.append(self._unsent(own.alone))
-        for _ in range(STEPS_UNTIL_REBUILT):
-            retries = allocator_retries(self._device)
-            for each in (run, *alone):
+        if not alone and not own.is_sharded:
+            alone.append(run_of("plain", own, own.bare))
+        retries = 0
+        for each in (run, *alone):
+            for _ in range(STEPS_UNTIL_REBUILT):  # the first find what others have left
                 team.agreed(partial(self._stepped, each))
-        if any(team.gather(allocator_retries(self._device) - retries)):
-            raise InvalidTrialError("no memory for both unless torch empties its cache in every round")
+            before = allocator_retries(self._device)
+            team.agreed(partial(self._stepped, each))
+            retries += allocator_retries(self._device) - before
+        if any(team.gather(retries)):
+            raise InvalidTrialError("no memory for both unless torch empties its cache in every step")
         return run
 
     def _bare_variants(self) -> list[VariantRun]:
@@ -445,13 +449,8 @@ class Variants:
         """Whether FSDP's plain copy fits next to the shards; under the other strategies it is there."""
         if not self._models.is_sharded:
             return True
-        models = self._models
-
-        def step_both() -> VariantRun:
-            self._stepped(plain_run(models))
-            return self._stepped(self._unsent(models.alone))
-
-        if self._had("plain", "no memory for a whole model next to the shards", step_both) is None:
+        why, models = "no memory for a whole model next to the shards", self._models
+        if self._had("plain", why, lambda: self._stepped(plain_run(models))) is None:
             models.drop_bare()
         return "plain" not in self.missing
 

@@ -103,14 +103,6 @@ class StrategyModels:
             return self.bare
         return self.wrapped if team.leads or self.setting.strategy != "dp" else None
 
-    @property
-    def alone(self) -> Stepper:
-        """What takes a measured step's memory on one rank: the bare model, or FSDP that sends nothing."""
-        if not self.is_sharded:
-            return self.bare
-        assert self.wrapped is not None
-        return self.wrapped.on(self.batches)  # nothing is sent, by the forward pass either
-
     def renew_optimizers(self) -> None:
         """As they were made, and without the twin: the memory of what they keep of their steps is given back.
 
@@ -123,7 +115,8 @@ class StrategyModels:
     def make_twin(self, team: Team) -> Stepper:
         """DDP with a hook that sends nothing, on the same weights; FSDP itself. A collective call."""
         if self.is_sharded:
-            self.twin = self.alone
+            assert self.wrapped is not None
+            self.twin = self.wrapped.on(self.batches)  # nothing is sent, by the forward pass either
             return self.twin
         module = self.copies.sharing_storage()
         if self.setting.compile:

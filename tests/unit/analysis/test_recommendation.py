@@ -80,6 +80,7 @@ def test_a_best_of_which_little_is_known_hides_no_setting_that_is_better() -> No
     assert gain.verdict is Verdict.UNKNOWN
     assert said is not None
     assert (said.basis, said.config.setting.bucket_cap_mb) == (Basis.BETTER, 1)
+    assert said.simpler_than is None
 
 
 def test_a_knob_that_is_not_shown_to_add_stays_at_its_default() -> None:

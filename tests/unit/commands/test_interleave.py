@@ -15,6 +15,7 @@ from raybench.commands.compare import CompareOptions, starts
 from raybench.commands.compare_run import Source, compare_interleaved, source
 from raybench.commands.console import make_console
 from raybench.errors import Interrupted, RequestError
+from raybench.records.record import SCHEMA_VERSION
 from raybench.records.store import ResultsDirectory
 from tests.support.planted import QUIET, FakeRunner, StepCosts
 from tests.unit.studies import MACHINE, grid, study
@@ -184,7 +185,8 @@ def test_results_of_another_schema_are_refused_in_one_line(
     def older(command: Sequence[str], side: Source, log: Path) -> int:
         planted(command, side, log)
         trials = Path(command[command.index("--output") + 1]) / "trials.jsonl"
-        trials.write_text(trials.read_text().replace('"schema_version":"2.', '"schema_version":"7.'))
+        ours, theirs = (f'"schema_version":"{each}"' for each in (SCHEMA_VERSION, "7.0"))
+        trials.write_text(trials.read_text().replace(ours, theirs))
         return 0
 
     with pytest.raises(RequestError, match=r"out/a-1/trials.jsonl: schema_version ") as raised:

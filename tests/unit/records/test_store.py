@@ -196,7 +196,7 @@ def test_an_older_minor_version_is_read():
         assert not is_readable(other)
 
 
-@pytest.mark.parametrize("newer", ["2.99", "3.0"])
+@pytest.mark.parametrize("newer", ["3.99", "4.0"])
 def test_a_newer_schema_in_a_line_or_in_the_environment(path, newer):
     with ResultsDirectory.create(path, STUDY, ENVIRONMENT) as results:
         results.append(record(8))

@@ -275,6 +275,7 @@ def test_devices_that_share_nodes_are_no_faster_than_here() -> None:
     truth_s = LOCAL_S + exposed_s("default", S_PER_BYTE * (15 / 16) / (1 / 2))
     assert alone.step_time_s.value == pytest.approx(LOCAL_S, rel=0.03)
     assert shared.step_time_s.value == pytest.approx(truth_s, rel=0.03)
+    assert (alone.held_s, shared.held_s) == (None, 0.0)  # which is an upper bound
 
 
 def test_between_nodes_another_network_may_be_faster_than_the_one_here() -> None:
@@ -284,6 +285,7 @@ def test_between_nodes_another_network_may_be_faster_than_the_one_here() -> None
     for record, network in ((several, exact(1e12, devices_per_node=8)), (trial(), known)):
         (point,) = found(record, network, (16,)).points
         assert point.step_time_s.value == pytest.approx(LOCAL_S, rel=0.03)
+        assert point.held_s is None  # no bound
 
 
 def test_what_was_not_measured_as_if_is_simulated_and_says_why() -> None:
@@ -298,8 +300,8 @@ def test_what_was_not_measured_as_if_is_simulated_and_says_why() -> None:
     )
     more = found(late, network, (8,))
     assert [each.how for each in more.points] == ["simulated"]
-    assert more.missing == (8, "too long")
-    assert found(with_as_if(trial(), asked), network, (8,)).missing is None
+    assert more.missing == ((8, "too long"),)
+    assert found(with_as_if(trial(), asked), network, (8,)).missing == ()
 
 
 def test_of_a_network_of_one_node_the_sizes_are_those_that_fit() -> None:
