@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 from contextlib import ExitStack
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 import pytest
@@ -335,7 +334,8 @@ def test_a_trial_of_a_known_length_finds_it_after_what_once_ended_the_group(name
     found = complete(two.outcomes[f"after {name}"])
     assert not found.missing
     plain = [block.mean_s for each in found.rounds if (block := each.block("plain"))]
-    assert -0.001 < median(plain) - TRUTH.alone(8) < LATE_S
+    # what else is wrong with every step is in the quickest block too
+    assert -0.001 < min(plain) - TRUTH.alone(8) < LATE_S
 
 
 def test_gradients_that_are_copied_at_once_are_those_of_one_device(two: Served) -> None:
