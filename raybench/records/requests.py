@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 from pydantic import Field
 
 from raybench.records.base import Count, Duration, Finite, Frozen, Whole, Workers
-from raybench.spec.knobs import KnobValue, Setting
+from raybench.spec.knobs import DEFAULTS, KnobValue, Setting
 from raybench.spec.placement import Placement, placement_words
 from raybench.spec.study import MeasureSpec, OptimizerSpec, Pruner, TrainingSpec
 from raybench.spec.sweep import Collective, SweepMeasureSpec
@@ -182,7 +182,7 @@ class _Request(Frozen):
         asked = self.model_dump(mode="json", exclude={"config": {"oversubscribed"}, **self.NOT_ASKED})
         for part, name in ((asked["config"], "setting"), (asked, "anchor")):
             if part.get(name):
-                part[name] = Setting(**part[name]).differences(Setting())
+                part[name] = {knob: value for knob, value in part[name].items() if value != DEFAULTS[knob]}
         # the first visit is the trial itself, in the first start; a further one is another trial
         unasked = [name for name in ("visit", "start", "as_if") if not asked.get(name)]
         asked = {name: value for name, value in asked.items() if name not in unasked}

@@ -129,7 +129,7 @@ class Setting(Model):
 
     def at(self, world_size: int) -> Setting:
         """The same setting with everything reset that cannot matter on ``world_size`` devices."""
-        reset = {name: _DEFAULTS[name] for name in self.indifferent(world_size)}
+        reset = {name: DEFAULTS[name] for name in self.indifferent(world_size)}
         return self.model_copy(update=reset | {"strategy": "single"} if world_size == 1 else reset)
 
     def key(self, world_size: int | None = None, ignore: Collection[str] = ()) -> Hashable:
@@ -232,7 +232,7 @@ def torch_version() -> Version:
     return Version(Version(metadata.version("torch")).base_version)
 
 
-_DEFAULTS: dict[str, KnobValue] = {name: each.default for name, each in Setting.model_fields.items()}
+DEFAULTS: dict[str, KnobValue] = {name: each.default for name, each in Setting.model_fields.items()}
 LEAST_COMPILED_BUCKET_MB = 1
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import pytest
 
 from raybench.analysis.findings.compute import _clocks_ratio
 from raybench.analysis.findings.finding import Finding, FindingName, Reason
 from raybench.analysis.stats.statistics import Estimate
+from raybench.records.record import TrialRecord
+from raybench.records.results import Block
 from raybench.report.finding_texts import evidence, next_step
 from raybench.report.format import figures
 from raybench.spec import Setting
@@ -76,6 +80,23 @@ def test_a_large_part_above_0_is_a_cause_as_it_is_in_the_answer() -> None:
     assert not case.is_notable(Estimate(0.08 * step_s, 0.01 * step_s, 0.15 * step_s, 10))
 
 
+def clocked(
+    record: TrialRecord,
+    clocks: Mapping[str, tuple[float, ...]],
+    is_kept: Callable[[Block], bool],
+    **fields: object,
+) -> TrialRecord:
+    """The record with clocks in MHz by variant, of the blocks that are kept; ``fields`` of its result."""
+    assert record.steps is not None
+    rounds = []
+    for each in record.steps.rounds:
+        kept = filter(is_kept, each.blocks)
+        blocks = (block.model_copy(update={"clock_mhz": clocks.get(block.variant, ())}) for block in kept)
+        rounds.append(each.model_copy(update={"blocks": tuple(blocks)}))
+    result = record.steps.model_copy(update={"rounds": tuple(rounds), **fields})
+    return record.model_copy(update={"result": result})
+
+
 @pytest.mark.parametrize(
     ("together_mhz", "reason", "by_clocks_s"),
     [(None, Reason.SHARED_NODE, None), (1760.0, Reason.CLOCKS, 0.005), (1960.0, Reason.SHARED_HOST, 0.0005)],
@@ -85,21 +106,9 @@ def test_contention_of_gpus_is_split_by_the_clocks_alone_and_together(
 ) -> None:
     """40 ms alone at 1,980 MHz, 45 together: at 1,760 MHz the same cycles take 45."""
     record = measured(StepCosts(plain_s=0.040, contention_s=0.005), QUIET, device="cuda")
-    assert record.steps is not None
     clocks = {"plain": (1980.0,), "concurrent": (together_mhz,) * 2} if together_mhz else {}
-    rounds = tuple(
-        each.model_copy(
-            update={
-                "blocks": tuple(
-                    block.model_copy(update={"clock_mhz": clocks.get(block.variant, ())})
-                    for block in each.blocks
-                )
-            }
-        )
-        for each in record.steps.rounds
-    )
-    few_cores = {"rounds": rounds, "host_cores": (1, 1)}  # which is no cause on GPUs
-    record = record.model_copy(update={"result": record.steps.model_copy(update=few_cores)})
+    # few cores are no cause on GPUs
+    record = clocked(record, clocks, lambda block: True, host_cores=(1, 1))
     (finding,) = (each for each in findings(record) if each.name is FindingName.CONTENTION)
     assert finding.reason is reason
     assert finding.values.get("by_clocks_s") == (by_clocks_s and pytest.approx(by_clocks_s, rel=0.1))
@@ -110,19 +119,6 @@ def test_contention_of_gpus_is_split_by_the_clocks_alone_and_together(
 def test_a_gpu_is_compared_with_its_own_clock_alone() -> None:
     """Rank 0 clocks 5% higher than rank 1, alone and among all; it is the one that runs alone here."""
     record = measured(StepCosts(plain_s=0.040, contention_s=0.005), QUIET, device="cuda")
-    assert record.steps is not None
     clocks: dict[str, tuple[float, ...]] = {"plain": (1980.0,), "concurrent": (1980.0, 1880.0)}
-    rounds = tuple(
-        each.model_copy(
-            update={
-                "blocks": tuple(
-                    block.model_copy(update={"clock_mhz": clocks.get(block.variant, ())})
-                    for block in each.blocks
-                    if block.variant != "plain" or block.ranks == (0,)
-                )
-            }
-        )
-        for each in record.steps.rounds
-    )
-    case = case_of(record.model_copy(update={"result": record.steps.model_copy(update={"rounds": rounds})}))
+    case = case_of(clocked(record, clocks, lambda block: block.variant != "plain" or block.ranks == (0,)))
     assert _clocks_ratio(case) == 1.0
