@@ -51,7 +51,7 @@ PROFILED: dict[str, TrialRequest] = {  # CUPTI stays in a process that has had i
     "ddp profiled": steps(2, role="search", variants=SHORT, measure=MeasureSpec(min_rounds=3, profile=True)),
 }
 # gradients that cannot be left out; losses that differ by design
-MAY_MISS = {"ddp unused": {"local"}, "ddp synchronized": {"parity"}}
+MAY_MISS = {"ddp synchronized": {"parity"}}
 Answers = list[dict[str, Outcome]]
 
 

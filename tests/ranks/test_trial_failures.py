@@ -122,6 +122,7 @@ MADE_GROUP = (
     "ask torch.distributed for the default one in each pass"
 )
 GATHER = ("communicates", "gathers by nn", "gathers of several")
+UNUSED = {"gradient_timeline": "a parameter has no gradient in this step"}
 UNLIKE = {"parity": "the forward pass communicates, on one device with nobody"}
 # the rounds are done: what fails then is missing, and costs nothing else
 LATE: dict[str, StepsRequest] = {
@@ -314,9 +315,9 @@ def test_a_setting_is_measured(name: str, two: Served) -> None:
     assert found.loss is not None
     assert found.samples_per_step == found.global_batch_size == request.config.global_batch_size
     reasons = {
-        "unused": {"local": "find_unused_parameters sends even where gradients stay"},
+        "unused": UNUSED,
+        "unused_unsent": UNUSED,
         **dict.fromkeys((*GATHER, "meets", "meets over data"), UNLIKE),
-        "unused_unsent": {"local": "find_unused_parameters sends even where gradients stay"},
         "base_too_large": {
             "base": "batch 32 does not fit on one device: rank 0: MemoryError: no memory for 32 samples"
         },

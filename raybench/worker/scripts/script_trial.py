@@ -57,7 +57,6 @@ DEADLINE_SHARE = 0.95  # of a trial's time-out: the rank outlives a script that 
 ALIKE = 0.05  # relative, of the samples of a step and whole micro-batches
 HINT = "; what it printed is in traces/"
 EXITED = "the script exited with code "
-FINDS_UNUSED = "DDP's find_unused_parameters sends in every step (--set knobs.find_unused_parameters=false)"
 STILL_SENDS = (
     "the script sends in every step, alongside its DDP: SyncBatchNorm, a loss or a count that it gathers (of "
     "transformers' Trainer, --average_tokens_across_devices False)"
@@ -344,7 +343,7 @@ class ScriptTrial:
         for _ in range(LOCAL_TRIES):
             if not any(report.collectives for report in self._block(Order("local", 1, 1))):
                 return ["ddp", "local"], step_s
-        self._missing["local"] = FINDS_UNUSED if any(each.finds_unused for each in about) else STILL_SENDS
+        self._missing["local"] = STILL_SENDS
         return ["ddp"], step_s
 
     def _until_steady(self, variant: ScriptVariant) -> float:

@@ -1,8 +1,8 @@
 """What a script's process runs: the script as it is, timed from one optimizer step to the next.
 
-torch's global optimizer hooks are the stopwatch. ``DistributedDataParallel`` takes the study's knobs, and a
-hook that sends gradients or keeps them, as each block of steps asks. After a block this process reports to
-its rank, and waits for the next order.
+torch's global optimizer hooks are the stopwatch. ``DistributedDataParallel`` takes the study's knobs, and
+sends gradients or keeps them, as each block of steps asks. After a block this process reports to its rank,
+and waits for the next order.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ from raybench.worker.devices.device import status_bytes
 from raybench.worker.failures import RankFailure, describe
 from raybench.worker.strategies.ddp import (
     SYNC_BUFFERS,
+    SilentGroup,
     bucket_bytes,
     compression_hook,
     gradient_bytes,
@@ -100,7 +101,6 @@ class About:
 
     world_size: int | None  # of its process group; None: it has made none
     unswitched: str | None  # why its DDP cannot keep gradients where they are
-    finds_unused: bool  # parameters, by an all-reduce of DDP's own in every step
     samples_per_step: float  # that its DataLoaders gave, in the mean; 0: none of torch's
     full_step: int  # samples of the usual step, which an epoch's last one may fall short of
     passes: int  # backward ones of a step, of different batches
@@ -137,23 +137,17 @@ class Enough(BaseException):
 
 
 class _Switch:
-    """The communication hook of a DDP module: sends gradients as the script would, or keeps them."""
+    """Whether a DDP module sends its gradients, as the script would, or keeps them."""
 
-    def __init__(self, ddp: DistributedDataParallel | None = None, compression: str = "none") -> None:
+    def __init__(self, ddp: DistributedDataParallel | None = None) -> None:
         self.sends = True
         # the module, while the script has it; that of a copy nobody switches
         self.ddp: Callable[[], DistributedDataParallel | None] = lambda: None
-        self.state: Any = None
-        self.hook: Any = allreduce_hook
+        self.hook: Any = None  # with its state: the script's, or the knob's; None: DDP's own all-reduce
         if ddp is not None:
             self.ddp = weakref.ref(ddp)
             self._syncs_buffers = getattr(ddp, SYNC_BUFFERS)
-            self.state = ddp.process_group
-            # what DDP does without a hook; NCCL divides on the way, as DDP does when it fills its buckets
-            # (a group may have a backend for each kind of device, and no name of its own)
-            on = next(ddp.parameters()).device
-            divides = self.state._get_backend(on).name() == "nccl"
-            self.hook = compression_hook(compression) or (_averaging if divides else allreduce_hook)
+            self._silent = SilentGroup(ddp.process_group)
 
     def __reduce__(self) -> Any:
         """A copy of the module has a hook of its own: groups and modules are not copied."""
@@ -164,17 +158,12 @@ class _Switch:
         self.sends, ddp = sends, self.ddp()
         if ddp is not None:
             setattr(ddp, SYNC_BUFFERS, sends and self._syncs_buffers)
+            if self.hook is None:  # one in its place would divide the gradients in a pass of its own
+                ddp.reducer._update_process_group(ddp.process_group if sends else self._silent)
 
 
-def _averaging(group, bucket):  # type: ignore[no-untyped-def]  # DDP refuses annotations kept as strings
-    sent = dist.all_reduce(bucket.buffer(), dist.ReduceOp.AVG, group=group, async_op=True)
-    return sent.get_future().then(lambda done: done.value()[0])
-
-
-def _hook(switch, bucket):  # type: ignore[no-untyped-def]
-    if switch.sends:
-        return switch.hook(switch.state, bucket)
-    return no_transfer(None, bucket)  # type: ignore[no-untyped-call]
+def _hook(switch, bucket):  # type: ignore[no-untyped-def]  # DDP refuses annotations kept as strings
+    return switch.hook(bucket) if switch.sends else no_transfer(None, bucket)  # type: ignore[no-untyped-call]
 
 
 @dataclass
@@ -369,10 +358,10 @@ class Stopwatch:
                     self._overridden[name] = repr(bound.arguments[name])
                 bound.arguments[name] = signature.parameters[name].default if value is None else value
             make(*bound.args, **bound.kwargs)
-            # one device alone keeps DDP's own all-reduce, as the script has it there
             if dist.get_world_size(ddp.process_group) > 1 and ddp not in self._has_own_hook:
-                self._switches.append(_Switch(ddp, self._launch.compression))
-                register(ddp, self._switches[-1], _hook)
+                self._switches.append(_Switch(ddp))
+                if hook := compression_hook(self._launch.compression):
+                    set_hook(ddp, self._switches[-1], ddp.process_group, hook)
 
         @functools.wraps(register)
         def registered(ddp: DistributedDataParallel, state: object, hook: Any) -> None:
@@ -383,7 +372,11 @@ class Stopwatch:
             elif self._launch.compression != "none":
                 self._overridden["register_comm_hook"] = getattr(hook, "__name__", repr(hook))
             else:
-                switch.state, switch.hook = state, hook
+                set_hook(ddp, switch, state, hook)
+
+        def set_hook(ddp: DistributedDataParallel, switch: _Switch, state: object, hook: Any) -> None:
+            switch.hook = functools.partial(hook, state)
+            register(ddp, switch, _hook)
 
         def registered_by_name(ddp: DistributedDataParallel, kind: Any) -> None:
             registered(ddp, ddp.process_group, BUILT_IN[kind])
@@ -472,7 +465,6 @@ class Stopwatch:
         return About(
             world_size=dist.get_world_size() if dist.is_initialized() else None,
             unswitched=self._unswitched(modules),
-            finds_unused=any(ddp.find_unused_parameters for ddp in modules),
             samples_per_step=samples_per_step,
             full_step=full_step,
             passes=passes,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gzip
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -66,7 +66,10 @@ def phases_of_trial(
                 reports = team.gather(timed())
             else:  # ranks do not wait for each other: a failure is agreed on
                 takes_part = variant == "local" or team.leads
-                with models.without_transfers() if variant == "local" else nullcontext():
+                with ExitStack() as sending:
+                    if variant == "local" and models.collectives is not None:
+                        models.collectives.leave_out()
+                        sending.callback(models.collectives.put_back)
                     phases = team.agreed(timed) if takes_part else team.agreed(lambda: None)
                 reports = [report for report in team.gather(phases) if report is not None]
             mean = {phase: sum(report[phase] for report in reports) / len(reports) for phase in reports[0]}

@@ -216,10 +216,6 @@ class Variants:
         models, setting = self._models, self._request.config.setting
         if "local" not in self._request.variants or setting.strategy not in ("ddp", "fsdp"):
             return
-        if setting.find_unused_parameters:
-            # every backward pass then ends in an all-reduce of its own, which no hook can leave out
-            self.missing["local"] = "find_unused_parameters sends even where gradients stay"
-            return
         sent = self._team.num_sent()
         run = self._twin()
         if run is not None and models.is_sharded and any(self._team.gather(self._team.num_sent() - sent)):
@@ -311,6 +307,8 @@ class Variants:
             return self.missing.get("local", "needs the steps without transfers")
         if self._models.communication.own is not None:
             return "the workload sends by a hook of its own"
+        if self._models.setting.find_unused_parameters:
+            return "find_unused_parameters sends besides the buckets"
         if self.pass_collectives and self._device.data_backend == "gloo":
             # which pairs collectives by the order of calls, and those that are held are called by a thread
             return "the model communicates in its passes, over gloo"

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
+from torch._C._distributed_c10d import _create_work_from_future
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
@@ -60,6 +62,9 @@ def wrap(
     )
     if switch is not None:
         wrapper.register_comm_hook(None, switch.hook)
+        # what no hook is asked for: which parameters were not used
+        switch.group = SilentGroup(team.data)
+        wrapper.reducer._update_process_group(switch.group)
     return wrapper
 
 
@@ -126,9 +131,30 @@ def compression_hook(name: str) -> Hook | None:
 
 def no_transfer(_, bucket):  # type: ignore[no-untyped-def]  # DDP refuses annotations kept as strings
     """A communication hook that sends nothing: buckets are filled, hooks run, nothing travels."""
-    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-    future.set_result(bucket.buffer())
+    return _completed(bucket.buffer())
+
+
+def _completed(value: Any) -> torch.futures.Future[Any]:
+    future = torch.futures.Future[Any]()
+    future.set_result(value)
     return future
+
+
+class SilentGroup(dist.ProcessGroup):
+    """The group of a DDP module that keeps its gradients; on the order of its buckets the ranks agree.
+
+    Whoever hands it to a reducer keeps it: that has but the half of it in C++.
+    """
+
+    def __init__(self, real: dist.ProcessGroup) -> None:
+        super().__init__(real.rank(), real.size())  # type: ignore[call-arg]
+        self._real = real
+
+    def allreduce(self, tensors: Any, options: Any = None) -> dist.Work:  # type: ignore[override]
+        return _create_work_from_future(_completed(tensors))
+
+    def broadcast(self, tensors: Any, options: Any = None) -> dist.Work:  # type: ignore[override]
+        return self._real.broadcast(tensors, options)
 
 
 class HookSwitch:
@@ -136,6 +162,7 @@ class HookSwitch:
 
     def __init__(self) -> None:
         self.now: Hook = no_transfer
+        self.group: SilentGroup | None = None  # of the module
 
         def hook(state, bucket):  # type: ignore[no-untyped-def]  # DDP refuses annotations kept as strings
             return self.now(state, bucket)

@@ -10,8 +10,6 @@ the sharded module itself, with its collectives left out.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -60,7 +58,7 @@ class StrategyModels:
         self.copies = CopiedModel(workload, model, setting, None if self.is_sharded else device.torch_device)
         self._bare: Stepper | None = None
         self.wrapped: Stepper | None = None  # under the strategy
-        self.twin: Stepper | None = None  # without transfers; FSDP's within ``without_transfers`` only
+        self.twin: Stepper | None = None  # without transfers; FSDP's while its collectives are left out
         self.collectives: Collectives | None = None  # FSDP's
         self.twin_hook = ddp.HookSwitch()  # what it sends
         self.communication = ddp.Communication()  # of the wrapped model under DDP
@@ -125,18 +123,6 @@ class StrategyModels:
         self.twin = self.stepper(wrapper, self.batches)  # nothing is sent, by the forward pass either
         share_state(self.bare.optimizer, self.twin.optimizer)
         return self.twin
-
-    @contextmanager
-    def without_transfers(self) -> Iterator[None]:
-        """Inside, the twin sends nothing."""
-        if self.collectives is None:
-            yield
-            return
-        self.collectives.leave_out()
-        try:
-            yield
-        finally:
-            self.collectives.put_back()
 
     def release(self) -> None:
         """Drop the wrappers: a reducer that outlives its process group aborts the process at its end."""
