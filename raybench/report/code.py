@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,18 +32,15 @@ TORCH_DEFAULTS: Mapping[str, KnobValue] = {
     "pin_memory": False,
 }
 DDP_KNOBS = tuple(name for name in ScriptSpec.DDP_KNOBS if name != "gradient_compression")  # a hook
-LOADER_KNOBS = {
-    "workers": "num_workers",
-    "persistent_workers": "persistent_workers",
-    "pin_memory": "pin_memory",
-}
-GPU_KNOBS = ("cudnn_benchmark", "pin_memory")
-
-
 # By knob, or by knob and value: what it is called in each of FRAMEWORKS; empty: there is no such argument.
 with (Path(__file__).parent / "arguments.csv").open(newline="", encoding="utf-8") as _file:
     ARGUMENTS = {knob: tuple(names) for knob, *names in csv.reader(_file)}
 FRAMEWORKS = ARGUMENTS.pop("knob")
+# Ray Train runs a plain loop of torch: its names are those of the loop below.
+PLAIN = {knob: names[0] for knob, names in ARGUMENTS.items() if knob != "batch_size"}
+LOADER_KNOBS = {
+    knob: found[1] for knob, name in PLAIN.items() if (found := re.match(r"DataLoader\((\w+)=VALUE", name))
+}
 
 
 @dataclass(frozen=True)
@@ -78,6 +76,7 @@ def plain_loop(use: Recommendation) -> str:
         knobs=knobs,
         ddp=dict(argument(name, knobs[name]) for name in DDP_KNOBS if name in knobs),
         loader=LOADER_KNOBS,
+        switches=[PLAIN[name] for name in knobs if PLAIN.get(name, "").startswith("torch.backends.")],
         hook=f"{compression}_compress_hook" if compression else "",
         dtype=AUTOCAST.get(config.setting.precision),
         scales=config.setting.precision == "fp16",
@@ -94,7 +93,7 @@ def set_knobs(config: Configuration) -> dict[str, KnobValue]:
     CPUs) is left out.
     """
     setting = config.setting.at(config.world_size)
-    without = set(GPU_KNOBS) if config.device == "cpu" else set()
+    without = set(Setting.GPU_ONLY) if config.device == "cpu" else set()
     if config.workload.input == "synthetic":
         without.update(LOADER_KNOBS)
     elif setting.workers == 0:

@@ -113,6 +113,8 @@ class Setting(Model):
     DDP_ONLY: ClassVar[tuple[str, ...]] = (
         "gradient_compression", "static_graph", "find_unused_parameters", "skip_all_reduce_unused_params",
     )  # fmt: skip
+    # What has no effect on CPUs.
+    GPU_ONLY: ClassVar[tuple[str, ...]] = ("cudnn_benchmark", "pin_memory")
     # What has no effect where there is one device: measured once there, whatever its value.
     ONE_DEVICE_INDIFFERENT: ClassVar[tuple[str, ...]] = ("strategy", *DDPS_OWN, *DDP_ONLY, "fsdp_reshard")
     # What a strategy does not look at on several devices.
@@ -191,8 +193,7 @@ class Setting(Model):
             return "strategy dp exists on GPUs only: DataParallel on CPUs is the bare model"
         if self.strategy in ("dp", "fsdp"):
             for name in self.DDP_ONLY:
-                value = getattr(self, name)
-                if value != type(self).model_fields[name].default:
+                if (value := getattr(self, name)) != DEFAULTS[name]:
                     shown = f" {value}" if isinstance(value, str) else ""
                     return f"strategy {self.strategy} excludes {name}{shown}, which only ddp has"
         if self.static_graph and self.find_unused_parameters:
