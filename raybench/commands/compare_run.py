@@ -19,7 +19,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from raybench.analysis import analyse
 from raybench.analysis.comparison import (
     Side,
     headline_in_common,
@@ -31,6 +30,7 @@ from raybench.analysis.comparison import (
 from raybench.analysis.findings.case import Around
 from raybench.analysis.labels import devices_words
 from raybench.analysis.resolve import resolve
+from raybench.analysis.results import analyse
 from raybench.analysis.stats.statistics import Estimate, unpaired_ratio
 from raybench.analysis.stats.verdict import Verdict, slower_by
 from raybench.commands.compare import CompareOptions

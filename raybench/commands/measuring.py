@@ -1,4 +1,4 @@
-"""What every command that measures does: from what was typed to the results directory, and to a report.
+"""What both commands that measure share: the cluster, the results directory, the workers, the report.
 
 It survives interrupts and full disks, and ends every process that it started.
 """

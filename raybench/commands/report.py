@@ -120,10 +120,9 @@ class Analysed:
 
 def analysed(store: ResultsDirectory, command: str = "scaling") -> Analysed:
     """The study in ``store``; ``command`` goes on with the rest."""
-    from raybench.analysis import analyse
     from raybench.analysis.findings.case import Around
     from raybench.analysis.history import machine_of, shown
-    from raybench.analysis.results import with_left_out
+    from raybench.analysis.results import analyse, with_left_out
     from raybench.commands.notes import left_out_words
     from raybench.plan.notes import left_out
 

@@ -1,4 +1,4 @@
-"""``scaling`` and ``communication`` from the request to the report: all between command line and stages."""
+"""``scaling`` and ``communication``: the plan of each, its dry run, and what is handed to the stages."""
 
 from __future__ import annotations
 

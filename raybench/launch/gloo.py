@@ -53,7 +53,7 @@ class GlooBackend(Backend):  # type: ignore[misc]
 
 
 def serve(config: dict[str, Any]) -> None:
-    """The train function, whose module is imported where it runs."""
+    """The train function, on GPUs too; its module is imported where it runs."""
     from raybench.worker import serve
 
     serve.serve(config)

@@ -36,7 +36,7 @@ AS_IF: tuple[AsIfVariant, ...] = get_args(AsIfVariant)
 #: base: the same at the global batch (strong scaling)
 #: concurrent: all devices at once, without communication
 #: local: DDP with a hook that sends nothing; FSDP with collectives that send nothing, on its own shards
-#: ddp: the real thing
+#: ddp: the real thing, under whatever strategy
 #: replay: the all-reduces of the real buckets, or the collectives of FSDP, without compute
 #: anchor: the real thing with another setting: the study's default; in a verification the unchanged one
 #: as_if_1: the real thing, its collectives as long as on the first number of devices of `as_if`

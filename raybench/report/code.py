@@ -36,7 +36,7 @@ DDP_KNOBS = tuple(name for name in ScriptSpec.DDP_KNOBS if name != "gradient_com
 with (Path(__file__).parent / "arguments.csv").open(newline="", encoding="utf-8") as _file:
     ARGUMENTS = {knob: tuple(names) for knob, *names in csv.reader(_file)}
 FRAMEWORKS = ARGUMENTS.pop("knob")
-# Ray Train runs a plain loop of torch: its names are those of the loop below.
+# Ray Train runs a plain loop of torch: so are a DataLoader's arguments and torch's switches called there.
 PLAIN = {knob: names[0] for knob, names in ARGUMENTS.items() if knob != "batch_size"}
 LOADER_KNOBS = {
     knob: found[1] for knob, name in PLAIN.items() if (found := re.match(r"DataLoader\((\w+)=VALUE", name))
@@ -76,7 +76,7 @@ def plain_loop(use: Recommendation) -> str:
         knobs=knobs,
         ddp=dict(argument(name, knobs[name]) for name in DDP_KNOBS if name in knobs),
         loader=LOADER_KNOBS,
-        switches=[PLAIN[name] for name in knobs if PLAIN.get(name, "").startswith("torch.backends.")],
+        plain=PLAIN,
         hook=f"{compression}_compress_hook" if compression else "",
         dtype=AUTOCAST.get(config.setting.precision),
         scales=config.setting.precision == "fp16",

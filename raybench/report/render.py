@@ -1,4 +1,4 @@
-"""Tables as files hold them: Markdown, CSV, LaTeX."""
+"""Tables as Markdown and LaTeX."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def resolve(
     for field, value in [*layers, *overrides]:
         _put(merged, field, value)
     try:
-        return _with_ddp_knobs(Study.model_validate(merged))
+        return _as_typed(Study.model_validate(merged))
     except ValidationError as error:
         raise RequestError(*from_validation(error, merged, fields())) from None
 
@@ -130,7 +130,7 @@ def _where_it_is(link: str, script: ScriptSpec) -> str:
     return str(found)
 
 
-def _with_ddp_knobs(study: Study) -> Study:
+def _as_typed(study: Study) -> Study:
     """With what is known where the study is typed: the knobs that it sets, and where links lead."""
     script = study.workload
     if not isinstance(script, ScriptSpec) or script.ddp_knobs is not None:

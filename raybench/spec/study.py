@@ -304,10 +304,7 @@ class Study(Model):
         if isinstance(self.workload, ScriptSpec):
             self._script_takes_all(self.workload)
         if self.training is not None and self.workload.input != "real":
-            raise ValueError(
-                "training: only real input can be trained on "
-                f"(received workload.input = {self.workload.input!r})"
-            )
+            raise ValueError(f'training: needs workload.input = "real" (received {self.workload.input!r})')
         if self.search.pruner != "none" and (self.training is None or self.training.settings == "default"):
             raise ValueError(
                 'search.pruner: needs training.settings = "measured", as the default is never stopped '
@@ -359,6 +356,9 @@ class Study(Model):
             raise ValueError('knobs.batch_size: numbers for a script, which is not probed for "max"')
         if self.measure.profile:
             raise ValueError("measure.profile: a script is not profiled")
+        varied = {"batch_size", "gradient_accumulation"} & {*self.knobs.explored()}
+        if script.samples_per_step is not None and (varied or self.scaling.mode == "strong"):
+            raise ValueError("workload.samples_per_step: of one batch and accumulation, under weak scaling")
 
     def _as_if_can_be(self) -> None:
         asked = self.scaling.as_if

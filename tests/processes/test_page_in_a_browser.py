@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from raybench.analysis import analyse
+from raybench.analysis.results import analyse
 from raybench.report.document import first_screen, write_report
 from raybench.spec import Setting
 from tests.support.planted import FakeRunner

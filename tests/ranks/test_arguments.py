@@ -18,7 +18,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader, DistributedSampler
 
-from raybench.analysis import analyse
+from raybench.analysis.results import analyse
 from raybench.report.code import UseIt, use_it
 from raybench.report.table import NONE
 from tests.ranks.pasted import pasted

@@ -24,6 +24,7 @@ ASKED = {
         measure={"timeout_seconds": 40},  # a twentieth is for ending the script, on busy cores
     ),
     "ends early": request("faulty.py", "'ends early'", script={"samples_per_step": 8}),
+    "without ddp": request("sharded.py", "", script={"ddp_knobs": ["bucket_cap_mb"]}),
     "after all": request("planted.py", "--base-ms 5"),
 }
 
@@ -41,6 +42,7 @@ ASKED = {
         ("dies", "crashed", "rank 1: the script exited with code -9"),
         ("hangs", "timeout", "rank 1: the script hangs"),
         ("ends early", "invalid", "the script ended within"),
+        ("without ddp", "invalid", "knobs.bucket_cap_mb: the script makes no DistributedDataParallel"),
     ],
 )
 def test_each_way_to_fail_has_its_state_and_a_line(

@@ -122,7 +122,6 @@ MADE_GROUP = (
     "ask torch.distributed for the default one in each pass"
 )
 GATHER = ("communicates", "gathers by nn", "gathers of several")
-UNUSED = {"gradient_timeline": "a parameter has no gradient in this step"}
 UNLIKE = {"parity": "the forward pass communicates, on one device with nobody"}
 # the rounds are done: what fails then is missing, and costs nothing else
 LATE: dict[str, StepsRequest] = {
@@ -315,8 +314,6 @@ def test_a_setting_is_measured(name: str, two: Served) -> None:
     assert found.loss is not None
     assert found.samples_per_step == found.global_batch_size == request.config.global_batch_size
     reasons = {
-        "unused": UNUSED,
-        "unused_unsent": UNUSED,
         **dict.fromkeys((*GATHER, "meets", "meets over data"), UNLIKE),
         "base_too_large": {
             "base": "batch 32 does not fit on one device: rank 0: MemoryError: no memory for 32 samples"

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from raybench.analysis import analyse
 from raybench.analysis.recommendation import Basis
+from raybench.analysis.results import analyse
 from raybench.analysis.stats.statistics import Estimate, geometric
 from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from raybench.analysis import analyse
 from raybench.analysis.findings import diagnose as diagnosing
 from raybench.analysis.findings.finding import Finding, FindingName, Severity
 from raybench.analysis.findings.verifications import Verification, Verified
+from raybench.analysis.results import analyse
 from raybench.analysis.stats.statistics import Estimate
 from raybench.driver import stages as verifying
 from raybench.machine.host import Resources

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from raybench.analysis import analyse
 from raybench.analysis.published import load_figures, published_rows
+from raybench.analysis.results import analyse
 from raybench.records.store import ResultsDirectory
 from raybench.report.sections.published import TITLE
 from raybench.spec.load import find_study, load_study, studies_folder

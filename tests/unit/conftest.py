@@ -16,8 +16,7 @@ import matplotlib.font_manager  # asks fc-list for the fonts, once
 import pytest
 import torch  # asks ldconfig where its libraries are, once
 
-from raybench.analysis import analyse
-from raybench.analysis.results import StudyResults
+from raybench.analysis.results import StudyResults, analyse
 from raybench.analysis.stats import pool
 from raybench.machine import environment
 from raybench.report import plot as drawing

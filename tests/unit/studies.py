@@ -8,9 +8,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from raybench.analysis import analyse
 from raybench.analysis.findings.case import Around, Peers
-from raybench.analysis.results import StudyResults
+from raybench.analysis.results import StudyResults, analyse
 from raybench.analysis.scaling import Measured
 from raybench.machine.environment import Environment
 from raybench.machine.host import Resources

@@ -117,7 +117,7 @@ class Device:
         return host.cpu_model()
 
     def activate(self, setting: Setting, threads: int) -> None:
-        """Set what holds for the whole process: ``threads`` unless the setting names some, tf32, cuDNN.
+        """Set what holds for the whole process: ``threads`` unless the setting names some; GPUs' switches.
 
         ``precision = "default"`` leaves tf32 as the user's code has set it.
         """

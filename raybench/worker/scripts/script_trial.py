@@ -170,6 +170,11 @@ class ScriptTrial:
                 f"the script has made no process group of {self._team.size} ranks, so each trains alone: it "
                 "takes torch.distributed.init_process_group, as under torchrun"
             )
+        unreached = {*(self._script.ddp_knobs or ())} - {*self._script.placeholders}
+        if self._team.size > 1 and unreached and not all(each.has_ddp for each in about):
+            raise InvalidTrialError(
+                f"knobs.{min(unreached)}: the script makes no DistributedDataParallel, which would take it"
+            )
         set_up = perf_counter()
         on_progress(Progress("warm up"))
         variants, step_s = self._warm_up(about)

@@ -61,6 +61,7 @@ OWN_DIRECTORY = (
     "there"
 )
 _NO_FILE = re.compile(r"no such file|not found|download", re.IGNORECASE)  # torchvision's words among them
+OWN_HOOK = "its DDP registers a hook of its own in its constructor"
 TAKES_OVER = 3  # steps of another optimizer without one of the clock's: those of a GAN take turns
 MOST = 0.6  # of the steps, which draw from a loader that trains
 RARE = 0.25  # of the steps: a data set that fewer draw from, alongside another, is an evaluation's
@@ -100,6 +101,7 @@ class About:
     """What is known of the script so far."""
 
     world_size: int | None  # of its process group; None: it has made none
+    has_ddp: bool
     unswitched: str | None  # why its DDP cannot keep gradients where they are
     samples_per_step: float  # that its DataLoaders gave, in the mean; 0: none of torch's
     full_step: int  # samples of the usual step, which an epoch's last one may fall short of
@@ -158,8 +160,8 @@ class _Switch:
         self.sends, ddp = sends, self.ddp()
         if ddp is not None:
             setattr(ddp, SYNC_BUFFERS, sends and self._syncs_buffers)
-            if self.hook is None:  # one in its place would divide the gradients in a pass of its own
-                ddp.reducer._update_process_group(ddp.process_group if sends else self._silent)
+            # no hook does this: it would divide the gradients in a pass of its own
+            ddp.reducer._update_process_group(ddp.process_group if sends else self._silent)
 
 
 def _hook(switch, bucket):  # type: ignore[no-untyped-def]  # DDP refuses annotations kept as strings
@@ -362,6 +364,8 @@ class Stopwatch:
                 self._switches.append(_Switch(ddp))
                 if hook := compression_hook(self._launch.compression):
                     set_hook(ddp, self._switches[-1], ddp.process_group, hook)
+            elif ddp in self._has_own_hook and self._launch.compression != "none":
+                raise InvalidTrialError(f"knobs.gradient_compression: {OWN_HOOK}")
 
         @functools.wraps(register)
         def registered(ddp: DistributedDataParallel, state: object, hook: Any) -> None:
@@ -464,6 +468,7 @@ class Stopwatch:
         gpu = self._gpu
         return About(
             world_size=dist.get_world_size() if dist.is_initialized() else None,
+            has_ddp=bool(modules or self._has_own_hook),
             unswitched=self._unswitched(modules),
             samples_per_step=samples_per_step,
             full_step=full_step,
@@ -479,7 +484,7 @@ class Stopwatch:
 
     def _unswitched(self, modules: Sequence[DistributedDataParallel]) -> str | None:
         if self._has_own_hook:
-            return "its DDP registers a hook of its own in its constructor"
+            return OWN_HOOK
         if self._skips_steps:
             return "an enabled GradScaler would leave out steps on one rank alone"
         if isinstance(self._clock, torch.optim.LBFGS):
@@ -577,6 +582,7 @@ def run_script(end: Connection) -> None:
     except BaseException as error:  # whatever it is, it is the script's
         traceback.print_exc()
         failure = replace(RankFailure.of(error, launch.rank), ends_group=False)  # it is this process's GPU
-        if isinstance(error, OSError | RuntimeError) and _NO_FILE.search(str(error)):
+        is_relative = not Path(getattr(error, "filename", None) or "").is_absolute()
+        if isinstance(error, OSError | RuntimeError) and is_relative and _NO_FILE.search(str(error)):
             failure = replace(failure, text=f"{failure.text}; {OWN_DIRECTORY}")
     end.send(Ended(failure, code))

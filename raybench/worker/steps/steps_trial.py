@@ -245,7 +245,8 @@ class StepsTrial:
         if request.measures_beside_rounds and self._device.tells_utilization:  # first: it is still warm
             parts["device_use"] = partial(use_of_trial, models, team, step_s, seconds)
             parts["host_waits"] = self._host_waits
-        if models.twin is not None and not models.is_sharded:
+        # where DDP looks for unused parameters it keeps its first buckets, in another order
+        if models.twin is not None and not models.is_sharded and not config.setting.find_unused_parameters:
             parts["gradient_timeline"] = partial(gradient_timeline, models, team, step_s, seconds)
         if request.measures_beside_rounds:
             has_plain = "plain" not in variants.missing

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from raybench.analysis import analyse
 from raybench.analysis.collectives import analyse_sweep
 from raybench.analysis.findings.case import Around
 from raybench.analysis.findings.finding import Finding
 from raybench.analysis.resolve import resolve
-from raybench.analysis.results import StudyResults, with_left_out
+from raybench.analysis.results import StudyResults, analyse, with_left_out
 from raybench.analysis.simulate.what_if import Change, trial_to_ask, what_if
 from raybench.analysis.stats.statistics import Estimate, inverse
 from raybench.analysis.stats.verdict import Gain

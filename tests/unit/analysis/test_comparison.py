@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from raybench.analysis import analyse
 from raybench.analysis.comparison import Side, differences, headline_in_common, same_trials
+from raybench.analysis.results import analyse
 from raybench.analysis.stats.verdict import Verdict, slower_by
 from raybench.machine import environment as environments
 from raybench.records.requests import Configuration

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from raybench.analysis import analyse
 from raybench.analysis.cost import RUNS, _saved, costs, run_of
+from raybench.analysis.results import analyse
 from raybench.analysis.scaling import scaling
 from raybench.analysis.stats.statistics import NORMAL_95, Estimate, of_log, stdev
 from raybench.spec.study import MeasureSpec

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.analysis import analyse
 from raybench.analysis.choice import is_default
 from raybench.analysis.resolve import BatchPoint, slower_at
+from raybench.analysis.results import analyse
 from raybench.analysis.stats.statistics import Estimate
 from raybench.spec import Setting
 from tests.support.planted import QUIET, FakeRunner, run_all

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from raybench.analysis import analyse
 from raybench.analysis.findings.verifications import verifications
 from raybench.analysis.recommendation import Basis, Recommendation, recommendation
 from raybench.analysis.resolve import resolve
+from raybench.analysis.results import analyse
 from raybench.analysis.stats.verdict import Verdict
 from raybench.spec import Setting
 from raybench.spec.knobs import KnobValue

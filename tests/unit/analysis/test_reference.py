@@ -9,10 +9,10 @@ import pytest
 import torch
 import torch.distributed as distributed
 
-from raybench.analysis import analyse
 from raybench.analysis.choice import suggestions
 from raybench.analysis.reference import KnownBuckets, bucket_sizes, without_batch
 from raybench.analysis.resolve import resolve
+from raybench.analysis.results import analyse
 from raybench.analysis.simulate.timeline import BucketCap, assign, bucket_limits
 from raybench.errors import RequestError
 from raybench.machine.host import Resources

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from raybench.analysis import analyse
 from raybench.analysis.choice import is_default
+from raybench.analysis.results import analyse
 from raybench.spec import Setting
 from tests.unit.studies import asked, failed, grid, searched, study
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from raybench.analysis import analyse
 from raybench.analysis.labels import label
 from raybench.analysis.phases import PHASES, phase_times
+from raybench.analysis.results import analyse
 from raybench.analysis.scaling import scaling
 from raybench.analysis.summary import datasheet_flops_per_s, frame_of, summarize
 from raybench.records.record import TrialRecord

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raybench.analysis import analyse
+from raybench.analysis.results import analyse
 from raybench.analysis.stats.statistics import Estimate, geometric
 from raybench.analysis.stats.verdict import Verdict
 from raybench.analysis.training import TrainedRun, parity

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from raybench import study as command_line
-from raybench.analysis import analyse
+from raybench.analysis.results import analyse
 from raybench.analysis.simulate.what_if import Change
 from raybench.commands.console import make_console
 from raybench.commands.predict import PredictOptions

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from raybench.analysis import analyse
 from raybench.analysis.findings.finding import FindingName, Reason
+from raybench.analysis.results import analyse
 from raybench.machine.host import Resources
 from raybench.plan.notes import NoteKind
 from raybench.plan.resolve import make_plan

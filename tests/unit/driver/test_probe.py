@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 
 import pytest
 
-from raybench.analysis import analyse
 from raybench.analysis.choice import is_default
 from raybench.analysis.largest_batch import largest_fits_of
+from raybench.analysis.results import analyse
 from raybench.commands.console import make_console
 from raybench.commands.process import NOTHING_COMPLETED
 from raybench.commands.report import write_and_print

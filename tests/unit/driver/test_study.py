@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from raybench.analysis import analyse
+from raybench.analysis.results import analyse
 from raybench.driver.groups import MAX_LOST_STARTS
 from raybench.driver.session import Session
 from raybench.driver.time_budget import LEAST_ROUNDS_S, TimeBudget

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from raybench.analysis import analyse
 from raybench.analysis.labels import trial_words
+from raybench.analysis.results import analyse
 from raybench.commands.progress import outcome_words
 from raybench.driver.time_budget import TimeBudget
 from raybench.machine.host import Resources

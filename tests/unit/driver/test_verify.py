@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from raybench.analysis import analyse
 from raybench.analysis.findings import diagnose as diagnosing
 from raybench.analysis.findings.diagnose import Diagnosis
 from raybench.analysis.findings.finding import Finding, FindingName, Severity
 from raybench.analysis.findings.verifications import Verified, verdict_of
 from raybench.analysis.recommendation import Basis
-from raybench.analysis.results import StudyResults
+from raybench.analysis.results import StudyResults, analyse
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.stats.verdict import gain_of
 from raybench.commands.runs import plan_lines

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raybench.analysis import analyse
+from raybench.analysis.results import analyse
 from raybench.commands.notes import left_out_words
 from raybench.machine.host import Resources
 from raybench.plan.notes import Note, NoteKind, Stage, left_out

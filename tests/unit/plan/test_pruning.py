@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from raybench.analysis import analyse
+from raybench.analysis.results import analyse
 from raybench.commands.progress import outcome_words
 from raybench.commands.runs import plan_lines
 from raybench.machine.host import Resources

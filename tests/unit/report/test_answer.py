@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from raybench.analysis import analyse
 from raybench.analysis.choice import is_default
 from raybench.analysis.findings.finding import FindingName
 from raybench.analysis.recommendation import Basis
 from raybench.analysis.resolve import BatchPoint
-from raybench.analysis.results import StudyResults
+from raybench.analysis.results import StudyResults, analyse
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.stats.verdict import Verdict
 from raybench.machine.host import Resources

@@ -16,9 +16,8 @@ from pydantic.fields import FieldInfo
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
-from raybench.analysis import analyse
 from raybench.analysis.recommendation import Recommendation
-from raybench.analysis.results import StudyResults
+from raybench.analysis.results import StudyResults, analyse
 from raybench.machine.host import KEPT_BY_MALLOC
 from raybench.report.code import (
     ARGUMENTS,

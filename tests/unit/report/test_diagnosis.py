@@ -9,9 +9,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from raybench.analysis import analyse
 from raybench.analysis.findings.case import Around
-from raybench.analysis.results import with_left_out
+from raybench.analysis.results import analyse, with_left_out
 from raybench.report.document import diagnosis_markdown, write_report
 from raybench.report.terminal import print_summary
 from raybench.spec import Setting

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from raybench.analysis import analyse
+from raybench.analysis.results import analyse
 from raybench.records.record import TrialRecord
 from raybench.report.answer import SMOKE, Clause, answer
 from raybench.report.document import write_report

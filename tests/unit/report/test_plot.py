@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from raybench.analysis import analyse
-from raybench.analysis.results import StudyResults
+from raybench.analysis.results import StudyResults, analyse
 from raybench.analysis.stats.statistics import Estimate, inverse
 from raybench.report.plot import Line, draw_lines, legend_below, make_figure, saved, write_title
 from raybench.report.sections.scaling import draw_scaling, plotted_settings

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from raybench.analysis import analyse
 from raybench.analysis.cost import run_of
-from raybench.analysis.results import StudyResults
+from raybench.analysis.results import StudyResults, analyse
 from raybench.analysis.simulate.outlook import Outlook, outlook, shapes_of
 from raybench.analysis.simulate.sources import group_of_study
 from raybench.report.prediction import (

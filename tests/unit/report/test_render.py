@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from raybench.analysis import analyse
-from raybench.analysis.results import StudyResults
+from raybench.analysis.results import StudyResults, analyse
 from raybench.records.csv_files import rows_csv
 from raybench.records.measured_csv import read_measured_csv
 from raybench.report.document import make_sections

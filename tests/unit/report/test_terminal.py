@@ -8,8 +8,7 @@ import re
 import pytest
 from rich.console import Console
 
-from raybench.analysis import analyse
-from raybench.analysis.results import StudyResults
+from raybench.analysis.results import StudyResults, analyse
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.records.record import TrialRecord

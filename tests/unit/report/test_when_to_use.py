@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from raybench.analysis import analyse
-from raybench.analysis.results import StudyResults
+from raybench.analysis.results import StudyResults, analyse
 from raybench.records.requests import Configuration
 from raybench.report.sections.cost import when_to_use
 from raybench.spec import Setting

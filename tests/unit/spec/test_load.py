@@ -340,3 +340,11 @@ def test_a_script_s_ddp_takes_the_knobs_that_the_study_names_at_their_defaults_t
     knobs = {"bucket_cap_mb": [1], "find_unused_parameters": [False]}
     study = resolve({"name": "mine", "workload": {"script": "train.py"}, "knobs": knobs})
     assert set(study.workload.ddp_knobs) == set(knobs)
+
+
+@pytest.mark.parametrize("more", [{"knobs": {"batch_size": [8, 16]}}, {"scaling": {"mode": "strong"}}])
+def test_samples_of_a_step_are_typed_of_one_batch_on_any_number_of_devices(more):
+    script = {"script": "train.py", "args": "--bs {batch_size}", "samples_per_step": 8}
+    resolve({"name": "mine", "workload": script})
+    with pytest.raises(RequestError, match=r"^workload\.samples_per_step: of one batch"):
+        resolve({"name": "mine", "workload": script, **more})

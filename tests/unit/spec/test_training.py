@@ -48,7 +48,7 @@ def test_a_wrong_value_is_named_with_its_rule(training, line):
 
 
 def test_only_real_input_can_be_trained_on():
-    with pytest.raises(RequestError, match=r"^training: only real input .*workload.input = 'synthetic'"):
+    with pytest.raises(RequestError, match=r'^training: needs workload.input = "real" .*\'synthetic\''):
         resolve({"name": "x", "workload": {"name": "mlp"}, "training": {}})
 
 

@@ -268,7 +268,7 @@ def test_a_batch_has_one_pass_that_frees_its_graph(monkeypatch: pytest.MonkeyPat
 
 
 ABOUT = About(
-    world_size=2, unswitched=None, samples_per_step=8.0, full_step=8, passes=1,
+    world_size=2, has_ddp=True, unswitched=None, samples_per_step=8.0, full_step=8, passes=1,
     epoch_samples=None, num_parameters=1, overridden={}, gradient_bytes=4, bucket_bytes=(), torch_bytes=None,
     device_bytes=None,
 )  # fmt: skip

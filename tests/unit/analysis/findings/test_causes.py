@@ -10,9 +10,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from raybench.analysis import analyse
 from raybench.analysis.findings.finding import Finding, FindingName, Reason
-from raybench.analysis.results import StudyResults
+from raybench.analysis.results import StudyResults, analyse
 from raybench.report.finding_texts import cost, evidence, next_step
 from raybench.report.method import method_words
 from raybench.spec import Setting

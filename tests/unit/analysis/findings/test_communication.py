@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from raybench.analysis import analyse
 from raybench.analysis.findings.case import Around
 from raybench.analysis.findings.communication import communication_bound, latency_share_of, unattributed_loss
 from raybench.analysis.findings.finding import SLOW_WAYS, Finding, FindingName, Reason
+from raybench.analysis.results import analyse
 from raybench.machine.environment import Environment
 from raybench.records.record import TrialRecord
 from raybench.report.finding_texts import evidence, next_step

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.analysis import analyse
 from raybench.analysis.findings.case import Around
 from raybench.analysis.findings.finding import Finding, FindingName, Reason
+from raybench.analysis.results import analyse
 from raybench.machine.environment import Environment
 from raybench.report.finding_texts import evidence, next_step
 from raybench.spec import Setting

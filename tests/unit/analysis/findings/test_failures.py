@@ -7,13 +7,12 @@ import io
 import pytest
 from rich.console import Console
 
-from raybench.analysis import analyse
 from raybench.analysis.findings.case import Around
 from raybench.analysis.findings.finding import Finding, FindingName, Reason, Severity
 from raybench.analysis.findings.of_study import FAILED
 from raybench.analysis.findings.of_study import failed as failures_of
 from raybench.analysis.resolve import resolve
-from raybench.analysis.results import with_left_out
+from raybench.analysis.results import analyse, with_left_out
 from raybench.records.record import State, TrialRecord
 from raybench.report.finding_texts import evidence
 from raybench.report.terminal import print_summary

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from raybench.analysis import analyse
 from raybench.analysis.recommendation import Basis, Recommendation
+from raybench.analysis.results import analyse
 from raybench.analysis.stats.verdict import Verdict
 from raybench.records.requests import Configuration
 from raybench.spec import Setting

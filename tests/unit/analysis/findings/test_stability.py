@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from raybench.analysis import analyse
 from raybench.analysis.findings.case import Case
 from raybench.analysis.findings.diagnose import diagnose
 from raybench.analysis.findings.finding import Finding, FindingName, Reason, Severity
+from raybench.analysis.results import analyse
 from raybench.analysis.scaling import Measured
 from raybench.records.record import TrialRecord
 from raybench.records.results import NUMANode, PCIeLink

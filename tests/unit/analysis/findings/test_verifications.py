@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from packaging.version import Version
 
-from raybench.analysis import analyse
 from raybench.analysis.findings.finding import Finding, FindingName, Severity
 from raybench.analysis.findings.verifications import Verification, Verified, proposals, verifications
 from raybench.analysis.resolve import resolve
+from raybench.analysis.results import analyse
 from raybench.report.sections.settings import verification_table
 from raybench.spec import Setting
 from raybench.spec.knobs import KnobValue

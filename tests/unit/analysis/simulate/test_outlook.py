@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from raybench.analysis import analyse
 from raybench.analysis.cost import run_of
 from raybench.analysis.published import load_figures
+from raybench.analysis.results import analyse
 from raybench.analysis.simulate.outlook import Outlook, cost_of_run, doublings, outlook, shapes_of
 from raybench.analysis.simulate.sources import group_of_study
 from raybench.analysis.simulate.steps import MeasuredGroup, Question, ScalingMode, Shape

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from raybench.analysis import analyse
 from raybench.analysis.cost import run_of
 from raybench.analysis.resolve import resolve
+from raybench.analysis.results import analyse
 from raybench.analysis.simulate.outlook import cost_of_run
 from raybench.analysis.simulate.sources import group_of_study, shape_of
 from raybench.analysis.simulate.steps import MeasuredGroup, Shape

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.analysis import analyse
+from raybench.analysis.results import analyse
 from raybench.records.record import TrialRecord
 from raybench.report.sections.cost import cost_table
 from raybench.report.table import NONE, without_constant

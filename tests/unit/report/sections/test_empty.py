@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raybench.analysis import analyse
+from raybench.analysis.results import analyse
 from raybench.report.sections.cost import cost_table, when_to_use
 from raybench.report.sections.scaling import overheads_table
 from raybench.report.sections.settings import settings_table

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raybench.analysis import StudyResults, analyse
+from raybench.analysis.results import StudyResults, analyse
 from raybench.report.sections.trials import failures_table
 from raybench.spec import Setting
 from tests.unit.studies import asked, failed, study

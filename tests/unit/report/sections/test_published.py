@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from raybench.analysis import analyse
 from raybench.analysis.phases import SYNCHRONIZATION
 from raybench.analysis.published import load_figures, published_rows
-from raybench.analysis.results import StudyResults
+from raybench.analysis.results import StudyResults, analyse
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.plan.training import training_requests

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-from raybench.analysis import analyse
-from raybench.analysis.results import StudyResults
+from raybench.analysis.results import StudyResults, analyse
 from raybench.report.sections.scaling import STATUS_WORDS, overheads_table, scaling_table
 from raybench.spec import Setting
 from tests.support.planted import QUIET

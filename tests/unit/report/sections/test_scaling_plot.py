@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.analysis import analyse
-from raybench.analysis.results import StudyResults
+from raybench.analysis.results import StudyResults, analyse
 from raybench.analysis.settings import MOST_SETTINGS
 from raybench.records.requests import Configuration
 from raybench.report.sections.scaling import draw_scaling, plotted_settings, seen_words

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from raybench.analysis import analyse
-from raybench.analysis.results import StudyResults
+from raybench.analysis.results import StudyResults, analyse
 from raybench.report.sections.settings import settings_table
 from raybench.report.table import NONE
 from raybench.spec import Setting

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raybench.analysis import analyse
+from raybench.analysis.results import analyse
 from raybench.report.sections.settings import settings_table
 from tests.unit.strategies import STUDY, strategy_record
 from tests.unit.studies import study

@@ -7,9 +7,8 @@ from statistics import fmean
 
 import pytest
 
-from raybench.analysis import analyse
 from raybench.analysis.comparison import Side
-from raybench.analysis.results import StudyResults
+from raybench.analysis.results import StudyResults, analyse
 from raybench.report.answer import answer_of
 from raybench.report.comparison import write_comparison
 from raybench.report.document import make_sections
