@@ -230,9 +230,7 @@ def resolve(study: Study, records: Sequence[TrialRecord], environment: Environme
     asked = [record for record in everything if record.request.kind == "steps"]
     target = choice.target_world_size(study, (record.config.world_size for record in asked))
     buckets = known_buckets(study, measured)
-    spreads = environment.spreads if environment else None
-    known = Spreads(spreads.trial, spreads.unit, spreads.start, spreads.start_unit) if spreads else None
-    fit = Measured(measured, buckets, known)
+    fit = Measured(measured, buckets, spreads_of(environment))
     references = [
         record
         for record in measured
@@ -257,6 +255,12 @@ def resolve(study: Study, records: Sequence[TrialRecord], environment: Environme
         headline_label=label(study, headline.config) if headline else "",
         largest=largest,
     )
+
+
+def spreads_of(environment: Environment | None) -> Spreads | None:
+    """What the machine has shown; None: nothing."""
+    shown = environment.spreads if environment else None
+    return Spreads(shown.trial, shown.unit, shown.start, shown.start_unit) if shown else None
 
 
 def _as_counted(study: Study, records: Sequence[TrialRecord]) -> tuple[Study, tuple[TrialRecord, ...]]:

@@ -259,14 +259,14 @@ def _exactly_one(like: Estimate) -> Estimate:
     return Estimate(1.0, 1.0, 1.0, like.n, like.starts, like.visits)
 
 
-def scaling(record: TrialRecord, others: Iterable[TrialRecord] = ()) -> Scaling:
-    """How the setting of a complete record scales, by it and ``others`` alone.
+def scaling(record: TrialRecord) -> Scaling:
+    """How the setting of a complete record scales, by it alone.
 
     Raises ``ValueError`` for a record that is not complete.
     """
     if record.steps is None:
         raise ValueError(f"trial {record.trial_id} is {record.state}: only a complete one has numbers")
-    return Measured([*others, record]).scaling(record)
+    return Measured([record]).scaling(record)
 
 
 def alongside(record: TrialRecord, default: TrialRecord | None) -> Scaling:

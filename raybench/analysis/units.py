@@ -90,9 +90,6 @@ def _logs(record: TrialRecord, buckets: KnownBuckets, devices: Devices) -> dict[
             if block is not None and len(block.ranks) == 1:
                 found[unit][place] -= devices.get((record.group, block.ranks[0]), 0.0)
 
-    if size == 1:
-        add(step_unit(config, buckets), "plain")
-        return found
     add(one_device(config, config.micro_batch(config.setting)), "plain")
     if config.scaling == "strong":
         add(baseline_unit(config), "base")

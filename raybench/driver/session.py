@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from raybench.analysis.findings.case import Around
 from raybench.analysis.largest_batch import largest_fits_of
 from raybench.analysis.reference import known_buckets
-from raybench.analysis.resolve import Facts, resolve
-from raybench.analysis.scaling import Scaling, scaling
+from raybench.analysis.resolve import Facts, resolve, spreads_of
+from raybench.analysis.scaling import Measured, Scaling
 from raybench.driver.groups import Groups
 from raybench.driver.time_budget import Forecast, TimeBudget
 from raybench.errors import AllFailError, NoRoomError
@@ -98,6 +98,12 @@ class Ledger:
     def facts(self) -> Facts:
         """The records with their estimates, which are those of the report."""
         return resolve(self.study, self.records(), self.environment)
+
+    def scaling(self, record: TrialRecord) -> Scaling | None:
+        """How the setting of one of the records scales, by all so far; None without steps."""
+        if record.steps is None:
+            return None
+        return Measured(self.records(), known=spreads_of(self.environment)).scaling(record)
 
     def winners(self) -> list[TrialRecord]:
         """The trials of the best suggestion, or of the Pareto front for several objectives."""
@@ -207,7 +213,7 @@ class Session:
             # without the start of its processes
             longest_s = self.ledger.study.measure.max_seconds
             self.budget.took(request, outcome.wall_time_s, record.steps, longest_s, record.group)
-        self.watcher.trial_done(record, scaling(record, self.ledger.records()) if record.steps else None)
+        self.watcher.trial_done(record, self.ledger.scaling(record))
         if (crash := self._default_crash()) is not None:
             self.note(NoteKind.ALL_FAIL, reason=crash.reason or "")
             raise AllFailError

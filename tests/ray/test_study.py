@@ -21,7 +21,8 @@ from typing import Any
 import pytest
 
 from raybench.analysis.labels import label, task_words
-from raybench.analysis.scaling import scaling
+from raybench.analysis.resolve import spreads_of
+from raybench.analysis.scaling import Measured
 from raybench.commands.progress import trial_values
 from raybench.launch.metrics import LEFT, METRICS, STAGE_PLANNED, TRIALS, Metric
 from raybench.records.record import TrialRecord
@@ -90,10 +91,12 @@ def smoke() -> Iterator[Smoke]:
             assert command.process.poll() is None, command.output
             with ResultsDirectory.open_readonly(directory) as store:
                 study, records = store.study(), list(store.records())
+                spreads = spreads_of(store.environment())
             expected: dict[str, Series] = {TRIALS.exported: {(STUDY, "complete"): float(len(records))}}
             for number, record in enumerate(records, 1):
                 tags = (str(record.config.world_size), record.config.setting.strategy)
-                for metric, value in trial_values(record, scaling(record, records[:number])).items():
+                so_far = Measured(records[:number], known=spreads).scaling(record)
+                for metric, value in trial_values(record, so_far).items():
                     series = expected.setdefault(metric.exported, {})
                     series[STUDY, *tags, label(study, record.config)] = value
             # what was set long ago is there too: Ray forgets a gauge that is not set again and again

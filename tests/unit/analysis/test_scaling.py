@@ -77,23 +77,23 @@ def test_without_plain_the_smallest_world_size_is_the_base() -> None:
 
     asked = [request(world_size=n) for n in (4, 2, 8)]
     records, _ = run_all(FakeRunner(costs, Noise(block=0.01)), asked)
-    found = scaling(records[2], records)
+    found = Measured(records).scaling(records[2])
     assert found.baseline is not None
     assert found.baseline.world_size == 2
     assert found.speedup is not None
     assert found.efficiency is not None
     assert found.speedup.low <= 4 * 0.012 / 0.018 <= found.speedup.high
     assert found.efficiency.value == pytest.approx(found.speedup.value / 4)
-    smallest = scaling(records[1], records).efficiency
+    smallest = Measured(records).scaling(records[1]).efficiency
     assert smallest is not None
     assert smallest.value == 1.0
-    assert scaling(records[0], records[:1]).efficiency is None
+    assert Measured(records[:1]).scaling(records[0]).efficiency is None
 
 
 def test_other_settings_are_no_base() -> None:
     costs = StepCosts(plain_s=0.01, missing={"plain": "out of memory"})
     records = [measured(costs, world_size=n, setting=Setting(batch_size=n)) for n in (2, 4)]
-    assert scaling(records[1], records).baseline is None
+    assert Measured(records).scaling(records[1]).baseline is None
 
 
 def test_a_trial_that_failed_has_no_numbers() -> None:

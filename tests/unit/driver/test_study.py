@@ -165,6 +165,8 @@ def test_the_user_is_told_each_stage_and_each_trial():
     assert (request.config.world_size, request.role) == (2, "search")
     assert (done, total) == (3, 6)
     assert left_s > 0
+    first, found = watched.done[0]
+    assert (found.step_time_s.visits, found.step_time_s.n) == (1, len(first.steps.rounds))
 
 
 def test_a_grid_measures_everything_once_then_visits_default_and_best():

@@ -121,6 +121,27 @@ WRAPPER, BATCH, SLOW = (
 )
 
 
+def test_on_one_device_a_cure_is_confirmed_too() -> None:
+    def unfused(config: Configuration, setting: Setting) -> StepCosts:
+        update_s = 0.001 if setting.optimizer_kernels == "fused" else 0.004
+        return StepCosts(plain_s=0.016 + update_s, of_result={"update_s": update_s, "fused_update_s": 0.001})
+
+    plan = make_plan(
+        study(
+            knobs={"batch_size": [64]},
+            scaling={"world_sizes": [1]},
+            search={"method": "grid"},
+            measure=MEASURE,
+            optimizer={"name": "adamw", "learning_rate": 0.001},
+        ),
+        Resources("cpu", 1, "a CPU"),
+    )
+    _, store, _ = studied(plan, FakeRunner(unfused, QUIET_ENOUGH))
+    found = verified(plan, store)["optimizer_kernels fused"]
+    assert found.verdict is Verified.CONFIRMED
+    assert not found.gain.gain.excludes(0.020 / 0.017 - 1)
+
+
 def test_a_cure_is_confirmed_and_a_wrong_one_refuted(propose: Any) -> None:
     propose((WRAPPER, CURE, ratio(1.33)), (BATCH, PLACEBO, ratio(1.2)), (SLOW, HARM, None))
     plan = planned()
