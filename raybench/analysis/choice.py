@@ -6,27 +6,17 @@ Every question that two stages ask of the same records is answered here, once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from raybench.analysis.objectives import MAXIMIZED, Candidate, objective_value, pareto_front, price_of
 from raybench.analysis.reference import known_buckets, one_of_equal
-from raybench.analysis.scaling import Scaling
+from raybench.analysis.scaling import Measured, Scaling
 from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
 from raybench.records.requests import COMPARED_ROLES, Configuration
 from raybench.spec.knobs import LargestBatch, Setting
 from raybench.spec.placement import Placement
 from raybench.spec.study import Study
-
-
-@dataclass(frozen=True)
-class Best:
-    """The best suggestion at the target world size, by the first objective."""
-
-    record: TrialRecord
-    is_default: bool
-    num_suggestions: int
-    num_failed: int
 
 
 def default_setting(study: Study, largest: LargestBatch | None = None) -> Setting:
@@ -93,19 +83,26 @@ def suggestions(study: Study, records: Iterable[TrialRecord], target: int) -> li
     return one_of_equal(there, known_buckets(study, there))
 
 
-def objective_values(study: Study, record: TrialRecord, scaled: Scaling) -> tuple[Estimate, ...] | None:
-    """The record's value for each objective of the study, or None where it lacks one."""
+def objective_values(
+    study: Study, record: TrialRecord, scaled: Scaling, baseline_size: int = 1
+) -> tuple[Estimate, ...] | None:
+    """The record's value for each objective of the study, or None where it lacks one.
+
+    ``baseline_size``: devices of the baseline that efficiencies must have to be compared.
+    """
     price = price_of(study)
+    if scaled.baseline and scaled.baseline.world_size != baseline_size:
+        scaled = replace(scaled, efficiency=None)
     values = [objective_value(record, name, scaled, price) for name in study.search.objectives]
     known = tuple(value for value in values if value is not None)
     return known if len(known) == len(values) else None
 
 
-def winners(study: Study, candidates: Sequence[Candidate]) -> list[Candidate]:
+def winners(study: Study, candidates: Sequence[Candidate], fit: Measured) -> list[Candidate]:
     """The best candidate; for several objectives the Pareto front. Empty without candidates."""
     objectives = study.search.objectives
     if len(objectives) > 1:
-        return pareto_front(candidates, objectives)
+        return pareto_front(candidates, objectives, fit, study.search.minimum_gain)
     return [first] if (first := first_by(candidates, objectives[0])) else []
 
 

@@ -13,8 +13,11 @@ from raybench.analysis.stats.verdict import half_width_of, times_to_tell, values
 from raybench.machine.environment import Environment, comparable
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
+from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.user_input import flat
 
+NO_WORK = ("data", *Configuration.ANY_WORKERS)  # of a configuration
+ANY_TRIAL = (*NO_WORK, "placement", "environment", *Setting.model_fields)  # of a workload and world size
 NAMES_ONLY = ("question", "name", "data", "code_folder", "time_budget_seconds")  # change no measurement
 
 
@@ -35,7 +38,7 @@ class SameTrial:
     world_size: int
     is_headline: bool  # the first side's default at its largest world size
     speed: Estimate  # samples/s of the second over the first
-    efficiency: Estimate | None  # the same ratio; None: a side has no baseline
+    efficiency: Estimate | None  # the same ratio; None: not over equally many devices
     starts: tuple[int, int]  # of the workers, on each side
 
     def starts_to_tell(self, share: float) -> int | None:
@@ -94,7 +97,7 @@ def _differing(sides: Sequence[dict[str, object]]) -> dict[str, tuple[object, ..
 
 def work_of(config: Configuration) -> Hashable:
     """Equal for what does the same on the same devices, wherever the data lie."""
-    return config.key(ignore=("data", *config.ANY_WORKERS))
+    return config.key(ignore=NO_WORK)
 
 
 def same_trials(first: Side, other: Side) -> list[SameTrial]:
@@ -104,12 +107,10 @@ def same_trials(first: Side, other: Side) -> list[SameTrial]:
     (``ratio_of_runs``), not what else changes from day to day.
     """
     of_other = {work_of(each.config): each for each in other.results.references}
-    in_both = [
-        _in_both(first, record, other, rival)
-        for record in scaling_first(first.results.references)
-        if (rival := of_other.get(work_of(record.config)))
-    ]
-    return sorted(in_both, key=lambda each: not each.is_headline)
+    mine = scaling_first(first.results.references)
+    pairs = ((each, rival) for each in mine if (rival := of_other.get(work_of(each.config))))
+    found = (_in_both(first, each, other, rival) for each, rival in pairs)
+    return sorted(found, key=lambda each: not each.is_headline)
 
 
 def headline_in_common(first: Side, other: Side) -> SameTrial | None:
@@ -117,15 +118,30 @@ def headline_in_common(first: Side, other: Side) -> SameTrial | None:
     return next((each for each in same_trials(first, other) if each.is_headline), None)
 
 
+def missed(first: Side, other: Side) -> dict[str, KnobValue]:
+    """The knobs, variables and placement by which the other side has missed the first's headline.
+
+    Of its nearest trial, with its values. Empty where it has none of that workload at that world size.
+    """
+    headline = first.results.headline
+    found = [
+        each.config.differences(headline.config)
+        for each in other.results.references
+        if headline and each.config.key(ignore=ANY_TRIAL) == headline.config.key(ignore=ANY_TRIAL)
+    ]
+    return min(found, key=len, default={})
+
+
 def _in_both(first: Side, mine: TrialRecord, other: Side, rival: TrialRecord) -> SameTrial:
-    before, now, headline = first.results.scaling(mine), other.results.scaling(rival), first.results.headline
+    before, now = first.results.scaling(mine), other.results.scaling(rival)
+    over = {each.baseline and each.baseline.world_size for each in (before, now)}
     efficiency = None
-    if mine.config.world_size > 1 and now.efficiency and before.efficiency:
+    if len(over) == 1 and mine.config.world_size not in over and now.efficiency and before.efficiency:
         efficiency = ratio_of_runs(now.efficiency, before.efficiency)
     return SameTrial(
         label=first.results.label(mine),
         world_size=mine.config.world_size,
-        is_headline=headline is not None and work_of(mine.config) == work_of(headline.config),
+        is_headline=mine is first.results.headline,
         speed=ratio_of_runs(now.throughput_samples_per_s, before.throughput_samples_per_s),
         efficiency=efficiency,
         starts=(before.step_time_s.starts, now.step_time_s.starts),

@@ -4,7 +4,7 @@ A probe is a trial of a few steps at the target world size. A batch fits where i
 rank takes more than 90% of its memory. The batch is doubled from the smallest possible one until it does
 not fit, then bisected. Up to 64 every number counts; above it multiples of 8, from 1,024 on of the largest
 power of two that is at most a 64th of the batch. Under strong scaling the numbers count multiples of the
-smallest global batch that divides at every world size.
+smallest global batch that divides at every world size, measured or as if.
 
 Pure functions: records in, values out, so that a study that goes on decides as it did before.
 """
@@ -80,7 +80,7 @@ def rules(study: Study, setting: Setting, world_sizes: Sequence[int], device: st
     """Between which batches to look for a combination of knobs."""
     smallest = 1
     if study.scaling.mode == "strong":
-        smallest = math.lcm(*world_sizes) * setting.gradient_accumulation
+        smallest = math.lcm(*world_sizes, *(study.scaling.as_if or ())) * setting.gradient_accumulation
     return Rules(smallest, study.search.max_batch_size, predicts_memory=device == "cpu")
 
 

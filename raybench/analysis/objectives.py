@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from raybench.analysis.scaling import Scaling
-from raybench.analysis.stats.statistics import Estimate, inverse
+from raybench.analysis.scaling import Measured, Scaling
+from raybench.analysis.stats.pool import Weights
+from raybench.analysis.stats.statistics import Estimate, inverse, of_log
+from raybench.analysis.stats.verdict import Verdict, verdict
 from raybench.records.record import TrialRecord
 from raybench.spec.study import Objective, Study
 
@@ -60,24 +63,38 @@ def objective_value(
     return inverse(found.throughput_samples_per_s).scaled(size if price is None else size * price)
 
 
-def pareto_front(candidates: Sequence[Candidate], objectives: Sequence[Objective]) -> list[Candidate]:
-    """The candidates that no other beats, given how sure each value is, in their order.
+def pareto_front(
+    candidates: Sequence[Candidate], objectives: Sequence[Objective], fit: Measured, margin: float
+) -> list[Candidate]:
+    """The candidates that no other beats, in their order; all where each is beaten, in a circle.
 
-    One beats another where it is surely better in one respect, and surely worse in none. So what is better by
-    luck alone does not stand beside what is better for certain.
+    One beats another that it is better than by one objective, and worse than by none, as the fit of their
+    trials has it for the two; what lies within ``margin``, relative, makes no difference. So what is better
+    by luck alone does not stand beside what is better for certain.
     """
-    signs = [-1 if objective in MAXIMIZED else 1 for objective in objectives]
-    options = [
-        tuple(value.scaled(sign) for sign, value in zip(signs, each.values, strict=True))
-        for each in candidates
-    ]
+    weights = [[_weights(each.record, name, fit) for each in candidates] for name in objectives]
 
-    def beats(one: tuple[Estimate, ...], other: tuple[Estimate, ...]) -> bool:
-        pairs = list(zip(one, other, strict=True))
-        return any(a.high < b.low for a, b in pairs) and not any(b.high < a.low for a, b in pairs)
+    def verdicts(own: int, place: int) -> list[Verdict]:
+        """Of all candidates over one, by one objective."""
+        mine, sign = weights[place][own], 1 if objectives[place] in MAXIMIZED else -1
+        asked = [
+            {unit: its.get(unit, 0) - mine.get(unit, 0) for unit in {**its, **mine}} for its in weights[place]
+        ]
+        logs = [sign * math.log(each.values[place].value) for each in candidates]
+        halves = (contrast.half for contrast in fit.pool.contrasts(asked))
+        ratios = (of_log(log - logs[own], half, 1) for log, half in zip(logs, halves, strict=True))
+        return [verdict(ratio.plus(-1), margin) for ratio in ratios]
 
-    return [
-        each
-        for each, mine in zip(candidates, options, strict=True)
-        if not any(beats(other, mine) for other in options)
-    ]
+    def is_beaten(own: int) -> bool:
+        found = zip(*(verdicts(own, place) for place in range(len(objectives))), strict=True)
+        return any(Verdict.BETTER in each and Verdict.WORSE not in each for each in found)
+
+    return [each for own, each in enumerate(candidates) if not is_beaten(own)] or list(candidates)
+
+
+def _weights(record: TrialRecord, objective: Objective, fit: Measured) -> Weights:
+    """Of the contrast that the objective is but for a factor; none of what is known exactly."""
+    if objective == "efficiency":
+        found = fit.efficiency(record)
+        return found.weights if found else {}
+    return {fit.unit(record): -1.0} if objective in OF_SPEED else {}

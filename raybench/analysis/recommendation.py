@@ -29,7 +29,7 @@ class Basis(StrEnum):
     CHOSEN = "chosen"  # by objectives that are not of speed
     AS_GOOD = "as good"  # the best is as good as the default: the default
     UNKNOWN = "not known yet"  # whether the best is better: the default
-    ALONE = "alone"  # the best, where the default itself was not measured
+    ALONE = "alone"  # the best, where the default has no figures to use
     DEFAULT_IS_BEST = "the default is the best"
     NO_CHOICE = "no choice"  # there was nothing to choose among
 
@@ -52,17 +52,17 @@ class Recommendation:
 
 
 def recommendation(base: Facts, verified: Sequence[Verification] = ()) -> Recommendation | None:
-    """What to use; None where no step was measured, or with more workers than cores only.
+    """What to use among ``usable`` settings; None where there is none.
 
     The simplest setting than which the fastest is not shown to be faster, where it is better than the
     default: a knob that is not shown to add stays at its default, a larger batch above all.
     """
     found = _chosen(base)
-    if found is None or found[0].config.oversubscribed:
+    if found is None:
         return None
     record, basis, gain = _verified(base, found, verified) or found
     config = record.config
-    fastest = base.best.record if base.best else None
+    fastest = base.best
     # of a best that is not known to be better nothing is said
     known = base.gain(fastest) if fastest and fastest is not record else None
     is_simpler = basis is Basis.BETTER and known is not None and known.verdict is Verdict.BETTER
@@ -81,14 +81,15 @@ def recommendation(base: Facts, verified: Sequence[Verification] = ()) -> Recomm
 def _chosen(base: Facts) -> Found | None:
     best, default = base.best, base.default
     if best is None:
-        return None if base.headline is None else (base.headline, Basis.NO_CHOICE, None)
-    if best.is_default:
-        return best.record, Basis.DEFAULT_IS_BEST, None
-    gain = base.gain(best.record)
+        headline = base.reference_of(base.headline.config) if base.headline else None
+        return None if headline is None else (headline, Basis.NO_CHOICE, None)
+    if best is default:
+        return best, Basis.DEFAULT_IS_BEST, None
+    gain = base.gain(best)
     if not OF_SPEED.issuperset(base.study.search.objectives):
-        return best.record, Basis.CHOSEN, gain
+        return best, Basis.CHOSEN, gain
     if default is None or gain is None:
-        return best.record, Basis.ALONE, None
+        return best, Basis.ALONE, None
     gains = [(each, its) for each in base.rivals if (its := base.gain(each)) is not None]
     better = [(each, its.gain.value) for each, its in gains if its.verdict is Verdict.BETTER]
     if better:  # the best need not be among them: less may be known of it

@@ -12,7 +12,6 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from raybench.analysis import choice
-from raybench.analysis.choice import Best
 from raybench.analysis.labels import device_word, label
 from raybench.analysis.largest_batch import LargestFit, knobs_in_numbers, largest_by_setting, largest_fits_of
 from raybench.analysis.objectives import Candidate
@@ -167,15 +166,17 @@ class Facts:
     def chosen(self) -> tuple[Candidate, ...]:
         """The best of them by its expected value, of several objectives the Pareto front.
 
-        Where workers shared cores nothing is recommended.
+        Where workers shared cores nothing is recommended. Efficiencies are compared over the smallest
+        baseline.
         """
+        able = [(each, self.scaling(each)) for each in self.rivals if not each.config.oversubscribed]
+        size = min((scaled.baseline.world_size for _, scaled in able if scaled.baseline), default=1)
         candidates = [
             Candidate(each, values)
-            for each in self.rivals
-            if not each.config.oversubscribed
-            and (values := choice.objective_values(self.study, each, self.scaling(each))) is not None
+            for each, scaled in able
+            if (values := choice.objective_values(self.study, each, scaled, size)) is not None
         ]
-        return tuple(choice.winners(self.study, candidates))
+        return tuple(choice.winners(self.study, candidates, self.fit))
 
     @property
     def winners(self) -> list[TrialRecord]:
@@ -185,18 +186,11 @@ class Facts:
         ]
 
     @cached_property
-    def best(self) -> Best | None:
+    def best(self) -> TrialRecord | None:
         """The best by the first objective of what was chosen; None where there was no choice."""
         suggested = choice.suggestions(self.study, self.records, self.compared_at)
         winner = choice.first_by(self.chosen, self.study.search.objectives[0])
-        if winner is None or len(suggested) < 2:
-            return None
-        return Best(
-            winner.record,
-            choice.is_default(self.study, winner.record.config),
-            num_suggestions=len(suggested),
-            num_failed=sum(record.state != "complete" for record in suggested),
-        )
+        return winner.record if winner is not None and len(suggested) > 1 else None
 
     @cached_property
     def gains(self) -> Mapping[str, Gain]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 
 from raybench.analysis.cost import CostPoint, Work, costs, run_of
 from raybench.analysis.findings.case import Around
-from raybench.analysis.findings.diagnose import diagnose_study
+from raybench.analysis.findings.diagnose import diagnose_study, usable
 from raybench.analysis.findings.finding import Finding, FindingName, Need, ranked
 from raybench.analysis.findings.of_study import not_reached
 from raybench.analysis.findings.verifications import Verification, verifications
@@ -33,8 +33,8 @@ class StudyResults(Facts):
     trials: tuple[Summary, ...]  # of each record, by itself
     best_label: str
     recommendation: Recommendation | None  # what to use
-    findings: tuple[Finding, ...]  # of every setting
-    diagnosis: tuple[Finding, ...]  # of the headline and the study, what explains the most time first
+    usable: Facts  # without the settings of which no advice may be
+    diagnosis: tuple[Finding, ...]  # what makes figures useless first, then what explains the most time
     not_examined: tuple[tuple[FindingName, Need], ...]  # what the headline has no data for
     verifications: tuple[Verification, ...]  # of what the diagnosis proposes, where any was tested
     settings: tuple[ShownSetting, ...]  # those that the first table and plots show
@@ -51,8 +51,7 @@ def with_left_out(results: StudyResults, left_out: Sequence[str], goes_on: str) 
     """``results`` with the finding that this was asked and not measured; ``goes_on``: the command for it."""
     if not left_out:
         return results
-    late = not_reached(results, left_out, goes_on)
-    return replace(results, findings=(*results.findings, late), diagnosis=ranked([*results.diagnosis, late]))
+    return replace(results, diagnosis=ranked([*results.diagnosis, not_reached(results, left_out, goes_on)]))
 
 
 def analyse(
@@ -72,18 +71,20 @@ def analyse(
     training = analyse_training(base)
     diagnosis = diagnose_study(base, around)
     verified = verifications(base, diagnosis.first)
-    use = recommendation(base, verified)
+    able = usable(base, diagnosis.first)
+    use = recommendation(able, verified)
     phases = None
     if base.headline and base.headline_scaling:
         phases = phase_table(base.headline, base.headline_scaling, base.waterfall, base.records)
-    fitted = outlook_of_study(base, run, devices_of_node(machine, study) if machine else 1)
+    per_node = devices_of_node(machine, base.study) if machine else 1
+    fitted = outlook_of_study(base, run, per_node)
     return StudyResults(
         **{each.name: getattr(base, each.name) for each in fields(Facts)},
         summaries=tuple(summarize(base.everything, base.fit)),
         trials=tuple(summarize_trials(base.everything, base.fit)),
-        best_label=difference_words(base.study, base.best.record.config) if base.best else "",
+        best_label=difference_words(base.study, able.best.config) if able.best else "",
         recommendation=use,
-        findings=diagnosis.findings,
+        usable=able,
         diagnosis=diagnosis.first,
         not_examined=diagnosis.not_examined,
         verifications=verified,
@@ -93,6 +94,6 @@ def analyse(
         costs=costs(base, run, training),
         device_advice=device_advice(base, use),
         outlook=fitted,
-        more_devices=more_devices(base, study.network, study.scaling.as_if or None, fitted),
+        more_devices=more_devices(base, study.network, study.scaling.as_if or None, fitted, per_node),
         training=training,
     )

@@ -44,7 +44,7 @@ def shown_settings(results: Facts, use: Configuration | None = None) -> tuple[Sh
     headline = results.headline
     if headline is None:
         return ()
-    best = results.best.record.config if results.best else None
+    best = results.best.config if results.best else None
     on_curves = {record.trial_id for curve in results.curves for record in curve}
     there = sorted(
         results.compared,

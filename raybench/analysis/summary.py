@@ -139,7 +139,8 @@ class Summary:
     other_s: float | None = None
     #: floating-point operations a second that one device achieves
     flops_per_s: float | None = None
-    #: the same as a share of what large matrix products reach on the device in the setting's precision
+    #: the same as a share of what large matrix products reach on the device in the setting's precision, where
+    #: that is not `default`
     mfu: float | None = None
     #: the same as a share of the device's peak by its data sheet, dense; of ten models of GPUs
     mfu_datasheet: float | None = None
@@ -392,12 +393,13 @@ def datasheet_flops_per_s(name: str | None, precision: str) -> float | None:
 
 def _of_devices(record: TrialRecord, result: StepsResult, scaled: Scaling) -> Values:
     """What the devices sent, computed and used."""
-    flops, config = result.flops_per_step, record.config
+    flops, config, precision = result.flops_per_step, record.config, record.config.setting.precision
     # on CPUs the peak is no constant of the device, and what is computed again is no use of the model's
     is_known = config.device == "cuda" and not config.setting.activation_checkpointing
     rate = flops / scaled.step_time_s.value if flops else None
-    peak = result.matrix_peak_flops_per_s if is_known else None
-    sheet = datasheet_flops_per_s(record.device_name, config.setting.precision) if is_known else None
+    # by default a step may have operations of several precisions, as torch and the user's code have set them
+    peak = result.matrix_peak_flops_per_s if is_known and precision != "default" else None
+    sheet = datasheet_flops_per_s(record.device_name, precision) if is_known else None
     return {
         **_named(result, "gradient_bytes", "energy_joules", "plain_energy_joules"),
         "flops_per_s": rate,

@@ -50,11 +50,12 @@ class Waterfall:
     step_time_s: Estimate
     parts: Parts
     missing: Mapping[Variant, str] = field(default_factory=dict)  # levels, and why they were not measured
-    compute_s: Estimate | None = None  # of all devices at once, with nothing sent
+    # of all devices at once, with nothing sent; without one device's step as well what nothing takes apart
+    compute_s: Estimate | None = None
     replay_s: Estimate | None = None  # what is sent alone, with no compute beside it
     hidden_communication_s: Estimate | None = None  # replay - exposed; negative: interference adds
     bus_bandwidth_bytes_per_s: Estimate | None = None
-    t_comm_s: Estimate | None = None  # T(n) - T(1)
+    t_comm_s: Estimate | None = None  # T(n) - T(1); None without one device's step
     t_comm_fraction: Estimate | None = None  # of T(n)
     communication_fraction: Estimate | None = None  # exposed communication over T(n)
     serial_fraction: Estimate | None = None  # Amdahl's f
@@ -71,7 +72,8 @@ class _Level:
 def waterfall(pool: Pool, record: TrialRecord, buckets: KnownBuckets, over: float) -> Waterfall | None:
     """The waterfall of the setting of a complete record, which has its buckets and what is missing.
 
-    ``over``: samples of the one device's step over those of a device in this one. None without such a step.
+    ``over``: samples of the one device's step over those of a device in this one. Without such a step it
+    begins at what all devices compute; None where nothing but the whole step was measured.
     """
     config, step, base = record.config, step_unit(record.config, buckets), baseline_unit(record.config)
     size, step_s = config.world_size, pool.time(step)
@@ -85,20 +87,22 @@ def waterfall(pool: Pool, record: TrialRecord, buckets: KnownBuckets, over: floa
     parts = {lowest.part: seconds({lowest: 1})}
     for under, above in itertools.pairwise(levels):
         parts[above.part] = seconds({above: 1, under: -1})
-    exposed, t_comm = parts.get("exposed_communication"), seconds({whole: 1, lowest: -1})
+    exposed = parts.get("exposed_communication")
+    t_comm = seconds({whole: 1, lowest: -1}) if "ideal" in parts else None
     replay, concurrent = (level_unit(config, buckets, name) for name in ("replay", "concurrent"))
-    alone, has_replay = _Level("replay", replay), pool.has(replay)
+    alone, together, has_replay = _Level("replay", replay), _Level("compute", concurrent), pool.has(replay)
+    compute_s = parts.pop("compute", None) or (seconds({together: 1}) if pool.has(concurrent) else None)
     return Waterfall(
         world_size=size,
         step_time_s=step_s,
         parts=Parts(**parts),
         missing=_missing(pool, record, buckets),
-        compute_s=seconds({_Level("compute", concurrent): 1}) if pool.has(concurrent) else None,
+        compute_s=compute_s,
         replay_s=seconds({alone: 1}) if has_replay else None,
         hidden_communication_s=seconds({alone: 1, whole: -1, below: 1}) if has_replay and exposed else None,
         bus_bandwidth_bytes_per_s=_bus_bandwidth(record, pool.time(replay)) if has_replay else None,
         t_comm_s=t_comm,
-        t_comm_fraction=t_comm.scaled(1 / step_s.value),
+        t_comm_fraction=t_comm and t_comm.scaled(1 / step_s.value),
         communication_fraction=exposed and exposed.scaled(1 / step_s.value),
         serial_fraction=(
             serial_fraction(pool.contrast({base: 1.0, step: -1.0}).ratio(size / over), size)
@@ -137,15 +141,13 @@ def _levels(pool: Pool, config: Configuration, buckets: KnownBuckets, over: floa
     has_base = is_strong and add("ideal", baseline_unit(config), over)
     alone = one_device(config, config.micro_batch(config.setting))
     has_plain = add("small_batch" if has_base else "ideal", alone, 1.0 if is_strong else over)
-    if not has_plain and not has_base:
-        return []
+    rest = "undivided" if levels else "compute"  # of the next level, where those between are missing
     concurrent, local, slowest = (
         level_unit(config, buckets, name) for name in ("concurrent", "local", "local slowest")
     )
-    has_concurrent = add("contention" if has_plain else "undivided", concurrent)
-    has_local = add("wrapper" if has_concurrent else "undivided", local)
-    if has_local:
-        add("skew", slowest)
+    has_concurrent = add("contention" if has_plain else rest, concurrent)
+    has_local = add("wrapper" if has_concurrent else rest, local)
+    add("skew", slowest)
     divided = has_concurrent or has_local
     levels.append(_Level("exposed_communication" if divided else "undivided", step_unit(config, buckets)))
     return levels
@@ -154,7 +156,7 @@ def _levels(pool: Pool, config: Configuration, buckets: KnownBuckets, over: floa
 def _missing(pool: Pool, record: TrialRecord, buckets: KnownBuckets) -> dict[Variant, str]:
     """The levels that were not measured, and why, where the trial has a reason."""
     reasons, config = record.steps.missing if record.steps else {}, record.config
-    wanted: dict[Variant, Unit] = {"base": baseline_unit(config)} if config.scaling == "strong" else {}
+    wanted: dict[Variant, Unit] = {"base" if config.scaling == "strong" else "plain": baseline_unit(config)}
     if config.setting.strategy != "dp":
         wanted |= {name: level_unit(config, buckets, name) for name in ("concurrent", "local")}
     return {variant: reasons.get(variant, "") for variant, unit in wanted.items() if not pool.has(unit)}

@@ -129,7 +129,9 @@ def _on_network(
             network.nodes(size)
         except ValueError as error:
             raise RequestError(f"--{error}") from None
-    more = source.facts and more_devices(source.facts, network, options.world_sizes)
+    more = source.facts and more_devices(
+        source.facts, network, options.world_sizes, devices_per_node=source.devices_per_node
+    )
     if more and more.requirements and not more.points:
         asked = ", ".join(str(each.world_size) for each in more.requirements)
         raise RequestError(
@@ -166,7 +168,8 @@ def _by_fit(
     tables = [] if options.quiet else [prediction_table(each, costs=costs) for each in outlooks]
     print_outlooks(outlooks, console, tables)
     if source.facts is not None and not any(each.answered for each in outlooks):
-        _say_more(more_devices(source.facts, None, options.world_sizes), console)
+        more = more_devices(source.facts, None, options.world_sizes, devices_per_node=source.devices_per_node)
+        _say_more(more, console)
     left_out = dict.fromkeys(note for group in source.groups for note in group.notes)
     for note in (*source.notes, *left_out):
         say(console, f"note: {note}")

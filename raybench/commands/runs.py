@@ -326,8 +326,8 @@ def beforehand(study: Study) -> Iterator[str]:
 
 
 def planned(plan: Plan) -> tuple[list[StepsRequest], list[StepsRequest], list[StepsRequest]]:
-    """The trials of steps: first visits, suggestions (each as the default's would be), further visits."""
-    suggestions = [plan.search(plan.default())] * num_suggestions(plan, ())
+    """The trials of steps: first visits, suggestions (one represents them all), further visits."""
+    suggestions = [plan.search()] * num_suggestions(plan, ())
     return plan.first_visits(), suggestions, open_visits(plan, ())
 
 

@@ -112,7 +112,7 @@ def search(session: Session) -> None:
         (again if is_again else known).append(record)
     optimizer.restore(known)
     for done in range(len(known), trials):
-        in_time = session.forecast.fit(Stage.SEARCH, [plan.search(plan.default())] * (trials - done))
+        in_time = session.forecast.fit(Stage.SEARCH, [plan.search()] * (trials - done))
         if in_time is None:
             break
         suggestion = plan.suggestion_of(again[0]) if again else optimizer.ask()

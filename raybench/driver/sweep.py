@@ -77,7 +77,7 @@ def make_sweep_plan(sweep: Sweep, resources: Resources) -> SweepPlan:
     """Resolve ``sweep`` for what there is. Raises ``RequestError`` for what cannot be run there."""
     devices = resources.num_devices
     if sweep.world_sizes == "all":
-        sizes = tuple(size for size in powers_of_two(max(devices, 1)) if size > 1)
+        sizes = tuple(size for size in powers_of_two(max(devices, resources.num_gpus, 1)) if size > 1)
         if not sizes:
             raise RequestError(f"--world-sizes: two devices or more (received {devices_words(devices)})")
     else:

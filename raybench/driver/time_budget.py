@@ -310,7 +310,7 @@ class Forecast:
             return []
         plan, known = self.ledger.plan, self.ledger.known()
         number = num_suggestions(plan, known) if stage.value < Stage.SEARCH.value else 0
-        return [plan.search(plan.default())] * number + open_visits(plan, known)
+        return [plan.search()] * number + open_visits(plan, known)
 
     def curve_reserve_s(self) -> float:
         """Seconds to keep back for the curves of default and winner while the largest batch is looked for."""

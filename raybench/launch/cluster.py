@@ -142,17 +142,14 @@ class Cluster:
 
     def resources(self, needs: WorkerNeeds) -> Resources:
         """Devices of the cluster; a local one is described without starting it."""
-        if self.is_local:
-            if needs.device == "cuda":
-                _refuse_unsupported()
-                names = gpus.gpu_names()
-                return Resources("cuda", len(names), ", ".join(dict.fromkeys(names)) or "no GPU")
-            return Resources("cpu", host.usable_cores() // needs.cpus, host.cpu_model())
-        working = self.working_nodes(needs)
-        name = next(
-            (environment.device_name(needs.device) for environment in self.environments(needs)), "none"
-        )
-        return Resources(needs.device, sum(node.places(needs) for node in working), name, len(working))
+        if self.is_local and needs.device == "cuda":
+            _refuse_unsupported()
+        here = Node("", "", "", host.usable_cores(), len(gpus.gpu_names()))  # as Ray will count it
+        nodes = [here] if self.is_local else self.working_nodes(needs)
+        names = ", ".join({each.device_name(needs.device): None for each in self.environments(needs)})
+        places = sum(node.places(needs) for node in nodes)
+        num_gpus = sum(int(node.gpus) for node in nodes) if needs.device == "cuda" else 0
+        return Resources(needs.device, places, names, len(nodes), num_gpus)
 
     def working_nodes(self, needs: WorkerNeeds) -> list[Node]:
         """Of a cluster that was joined: those on which a worker fits."""
@@ -162,10 +159,16 @@ class Cluster:
         """The others: a head that only coordinates, say."""
         return [node for node in self._alive() if not node.places(needs)]
 
+    def free_nodes(self) -> list[Node]:
+        """Every node, with the cores and GPUs alone that nobody uses now."""
+        self.connect()
+        return _answer_of(free_nodes)
+
     def environments(self, needs: WorkerNeeds) -> list[Environment]:
         """What measurements on each working node depend on; of this machine on a local cluster.
 
-        Raises ``RequestError`` where a node does not answer, or names an interface that it does not have.
+        Raises ``RequestError`` where a node does not answer, names an interface that it does not have, or has
+        GPUs that are not measured.
         """
         if self.is_local:
             return [capture()]
@@ -174,6 +177,9 @@ class Cluster:
             here, nodes = capture(), self.ask(working, capture)
             unknown = zip(working, self.ask(working, network.unknown_interfaces, needs.device), strict=True)
             refused = [f"{node}: {line}" for node, lines in unknown for line in lines]
+            if needs.device == "cuda":
+                unsupported = zip(working, self.ask(working, gpus.unsupported), strict=True)
+                refused += [f"{node}: {line}" for node, line in unsupported if line]
             if refused:
                 raise RequestError(*refused)
             self._environments[needs] = [_as_workers_find_it(node, here) for node in nodes]
@@ -221,7 +227,7 @@ class Cluster:
             return self.places(needs)
         began, told = monotonic(), False
         while True:
-            free = {node.node_id: node.places(needs) for node in self._free()}
+            free = {node.node_id: node.places(needs) for node in self.free_nodes()}
             there, waited_s = self.places(needs), monotonic() - began
             num_free, num_there = sum(free.values()), sum(there.values())
             if num_there < wanted:
@@ -339,11 +345,10 @@ class Cluster:
         nodes = self._alive()
         places = sum(node.places(needs) for node in nodes)
         if world_size > places:
-            cuda = needs.device == "cuda"
-            shape = "+".join(f"{node.gpus if cuda else node.cpus:g}" for node in nodes)
+            shape = ", ".join(f"{node.cpus:g} cores and {node.gpus:g} GPUs" for node in nodes)
             raise NoRoomError(
                 f"scaling.world_sizes: at most {places} workers of {needs} fit into {len(nodes)} nodes "
-                f"of {shape} {'GPUs' if cuda else 'cores'} (received {world_size})",
+                f"of {shape} (received {world_size})",
                 places,
             )
 
@@ -399,11 +404,6 @@ class Cluster:
         if self._needs is not None and self._needs.device == "cpu":
             where["num_gpus"] = 0
         return where
-
-    def _free(self) -> list[Node]:
-        """The same with what nobody uses now."""
-        self.connect()
-        return _answer_of(free_nodes)
 
     def _alive(self) -> list[Node]:
         """Every node of the cluster, also those that have no room for a worker."""

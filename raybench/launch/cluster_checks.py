@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -22,21 +22,21 @@ def examine_cluster(cluster: Cluster) -> list[Check]:
     """
     cluster.connect()
     nodes, idle = cluster.working_nodes(A_CORE), cluster.idle_nodes(A_CORE)
-    if nodes:
-        cores, gpus = sum(node.cpus for node in nodes), sum(node.gpus for node in nodes)
-        words = f"{len(nodes)} with {cores:g} cores and {gpus:g} GPUs for Ray: {', '.join(map(str, nodes))}"
-        found = [Check("nodes", "ok", words)]
-    else:
+    cores, gpus = sum(node.cpus for node in nodes), sum(node.gpus for node in nodes)
+    words = f"{len(nodes)} with {cores:g} cores and {gpus:g} GPUs for Ray: {', '.join(map(str, nodes))}"
+    found = [Check("nodes", "ok", words)]
+    if not nodes:
         mend = "ray start --address HOST:PORT --num-cpus N"
         found = [Check("nodes", "missing", "none has a core for a worker", mend)]
     if idle:
-        names = ", ".join(map(str, idle))
-        found.append(Check("nodes", "ok", f"no cores for workers, not examined: {names}"))
+        words = f"no cores for workers, not examined: {', '.join(map(str, idle))}"
+        found.append(Check("nodes", "ok", words))
     answers = on_each_node(nodes, examine, False)
     found += _merged(answers)
     answering = [each.node for each in answers if each.error is None]
     found += _versions(answering)
-    found += [_all_reduce(*pair) for pair in pairwise(answering)]
+    free = {node.node_id: node.gpus for node in cluster.free_nodes()}
+    found += [_all_reduce(*pair, free) for pair in pairwise(answering)]
     return found
 
 
@@ -57,8 +57,7 @@ def _merged(answers: Sequence[Answered[list[Check]]]) -> Iterator[Check]:
 
 def _versions(nodes: Sequence[Node]) -> Iterator[Check]:
     """Whether measurements on one node are like those on another."""
-    environments = [each.value for each in on_each_node(nodes, capture)]
-    known = [each for each in environments if each is not None]
+    known = [each.value for each in on_each_node(nodes, capture) if each.value is not None]
     if len(known) < 2:
         return
     differ = unlike_nodes(of_nodes(known))
@@ -68,22 +67,23 @@ def _versions(nodes: Sequence[Node]) -> Iterator[Check]:
         yield Check("nodes", "warning", f"the nodes differ in {words}", "install the same on every node")
 
 
-def _all_reduce(first: Node, other: Node) -> Check:
-    """Of two workers, one on each node."""
+def _all_reduce(first: Node, other: Node, free: Mapping[str, float]) -> Check:
+    """Of two workers, one on each node, where both have ``free`` GPUs or need none."""
+    names = f"{first.hostname} and {other.hostname}"
     on_gpus = first.gpus >= 1 and other.gpus >= 1
+    if on_gpus and min(free.get(node.node_id, 0) for node in (first, other)) < 1:
+        return Check("all-reduce", "warning", f"{names}: their GPUs are in use", "doctor, once they are free")
     backend = "nccl" if on_gpus else "gloo"
-    variable = "NCCL_SOCKET_IFNAME" if on_gpus else "GLOO_SOCKET_IFNAME"
     (port,) = on_each_node([first], free_port, first.address)
     if port.error is not None:
-        mend = "python -m raybench.study doctor"
-        return Check("all-reduce", "missing", f"{first.hostname}: {port.error}", mend)
-    names, meeting_point = f"{first.hostname} and {other.hostname}", f"tcp://{first.address}:{port.value}"
+        return Check("all-reduce", "missing", f"{first}: {port.error}", "python -m raybench.study doctor")
+    meeting_point = f"tcp://{first.address}:{port.value}"
     ranks = [(node, (rank, meeting_point, backend)) for rank, node in enumerate((first, other))]
     # one that fails leaves its process group half made, and the next pair has one of these nodes too
     answers = on_nodes(_measure, ranks, gpus=int(on_gpus), once=True)
     if errors := [each.error for each in answers if each.error is not None]:
         leads = f"the one that leads from {first.address} to {other.address}"
-        mend = f"{variable}=INTERFACE on every node: {leads}"
+        mend = f"{backend.upper()}_SOCKET_IFNAME=INTERFACE on every node: {leads}"
         return Check("all-reduce", "missing", f"{names}: {errors[0]}", mend)
     assert answers[0].value is not None
     num_bytes, times_s = answers[0].value

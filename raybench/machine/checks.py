@@ -61,19 +61,13 @@ def devices() -> Iterator[Check]:
     unsupported = gpus.unsupported()
     if unsupported is not None:
         yield Check("devices", "missing", unsupported, "python -m raybench.study scaling --device cpu")
+    elif not graphics.gpus:
+        yield Check("devices", "ok", "no GPU visible: workers run on cores, with gloo")
     governor = host.governor()
     if governor and governor not in ("performance", "schedutil"):
-        yield Check(
-            "devices",
-            "warning",
-            f"frequency governor {governor}: clocks follow the load",
-            "sudo cpupower frequency-set -g performance",
-        )
+        text = f"frequency governor {governor}: clocks follow the load"
+        yield Check("devices", "warning", text, "sudo cpupower frequency-set -g performance")
     if not graphics.gpus:
-        if Path("/dev/nvidia0").exists() and os.environ.get("CUDA_VISIBLE_DEVICES") is None:
-            yield Check("devices", "missing", "there is a GPU, its driver does not answer", "nvidia-smi")
-        else:
-            yield Check("devices", "ok", "no GPU visible: workers run on cores, with gloo")
         return
     for index, gpu in enumerate(graphics.gpus):
         limit = f", limit {gpu.power_limit_watts:.0f} W" if gpu.power_limit_watts else ""
@@ -84,7 +78,7 @@ def devices() -> Iterator[Check]:
             text = f"GPU {index} is far from all {usable} cores: what is copied to it crosses sockets"
             yield Check("devices", "warning", text, "numactl --cpunodebind=N, or srun --gpu-bind=closest")
         if gpu.is_exclusive:
-            text = f"GPU {index} takes one process alone, strategy dp has several (compute mode)"
+            text = f"GPU {index} takes one process alone, a script and dp have several (compute mode)"
             yield Check("devices", "warning", text, f"sudo nvidia-smi -i {index} -c DEFAULT")
     yield Check("devices", "ok", f"driver {graphics.driver_version}, CUDA up to {graphics.cuda_version}")
     if host.installed_version("torch").endswith("+cpu"):

@@ -20,7 +20,8 @@ _ANCESTORS = {0: "internal", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "S
 # By number: pynvml has NVML_P2P_CAPS_INDEX_READ as a tuple.
 _P2P_READ, _P2P_NVLINK, _P2P_OK = 0, 2, 0
 _EXCLUSIVE_PROCESS, _MIG_ON = 3, 1
-PCI_DEVICES = Path("/sys/bus/pci/devices")
+PCI_DEVICES, DEVICE_FILES = Path("/sys/bus/pci/devices"), Path("/dev")
+_HIDDEN = ("", "-1", "NoDevFiles")  # values of CUDA_VISIBLE_DEVICES; the last is Slurm's
 
 
 class Gpu(BaseModel, frozen=True):
@@ -92,17 +93,24 @@ def graphics() -> Graphics:
 
 def unsupported() -> str | None:
     """Why what there is of GPUs cannot be measured; None: nothing is known against it."""
-    words = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    slices = [word.strip() for word in words if word.strip().startswith("MIG-")]
+    visible, found = os.environ.get("CUDA_VISIBLE_DEVICES", "0"), graphics()
+    slices = [word.strip() for word in visible.split(",") if word.strip().startswith("MIG-")]
     if slices:
         return f"CUDA_VISIBLE_DEVICES: whole GPUs, and no slices of one (received {slices[0]!r})"
-    divided = [gpu.name for gpu in graphics().gpus if gpu.is_sliced]
+    if found.driver_version is None and visible not in _HIDDEN and (files := _device_files()):
+        return f'GPUs: a driver that answers nvidia-smi, or device = "cpu" (received {files[0]} without)'
+    divided = [gpu.name for gpu in found.gpus if gpu.is_sliced]
     if divided:
         return f"GPUs: whole ones, with MIG off: nvidia-smi -mig 0 (received {divided[0]} with MIG on)"
     version = installed_version("torch")
     if "+rocm" in version:
         return f'torch: built for CUDA, or device = "cpu": AMD is not measured yet (received {version})'
     return None
+
+
+def _device_files() -> list[Path]:
+    """Of the GPUs that this process may open; Slurm lets a job open its own alone."""
+    return [file for file in DEVICE_FILES.glob("nvidia[0-9]*") if os.access(file, os.R_OK)]
 
 
 def gpu_names() -> list[str]:

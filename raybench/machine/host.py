@@ -38,9 +38,10 @@ class Resources:
     """What there is to run on."""
 
     device: DeviceKind
-    num_devices: int  # cores over cores per worker, or GPUs
+    num_devices: int  # places for workers: cores over cores per worker, of GPUs no more than there are
     device_name: str
     num_nodes: int = 1
+    num_gpus: int = 0  # where the devices are GPUs: all of them, with cores or without
 
 
 def family_of(address: str) -> socket.AddressFamily:

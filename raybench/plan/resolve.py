@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from raybench.analysis import choice
 from raybench.errors import RequestError
-from raybench.machine.host import Resources
+from raybench.machine.host import Resources, WorkerNeeds
 from raybench.plan.space import num_open
 from raybench.plan.trials import Plan
 from raybench.spec.knobs import Setting
@@ -23,7 +23,8 @@ def make_plan(study: Study, resources: Resources) -> Plan:
     """Resolve ``study`` for what there is. Raises ``RequestError`` for what cannot be run there."""
     devices = resources.num_devices
     _refuse_too_little(study, resources)
-    sizes, left_out = _world_sizes(study, devices)
+    # "all" is every GPU: that there are no cores for some is refused, and none is left out in silence
+    sizes, left_out = _world_sizes(study, max(devices, resources.num_gpus))
     changed = {
         "scaling": study.scaling.model_copy(update={"world_sizes": sizes}),
         "resources": study.resources.model_copy(update={"device": resources.device}),
@@ -102,12 +103,13 @@ def powers_of_two(devices: int) -> tuple[int, ...]:
 def _refuse_too_little(study: Study, resources: Resources) -> None:
     if resources.num_devices >= 1:
         return
+    cpus = study.resources.cpus_per_worker
     if resources.device == "cuda":
-        raise RequestError("resources.device: cuda needs a GPU, there is none (received 'cuda')")
-    raise RequestError(
-        "resources.cpus_per_worker: no more than the cores that there are "
-        f"(received {study.resources.cpus_per_worker})"
-    )
+        needs = WorkerNeeds("cuda", cpus)
+        raise RequestError(
+            f"resources.device: cuda needs a node with {needs}, there is none (received 'cuda')"
+        )
+    raise RequestError(f"resources.cpus_per_worker: no more than the cores that there are (received {cpus})")
 
 
 def _refuse_too_large(plan: Plan) -> None:
@@ -154,13 +156,11 @@ def refuse_too_many(wanted: int, resources: Resources, asked: ResourcesSpec, fie
     devices = resources.num_devices
     if wanted <= devices:
         return
-    if resources.device == "cuda":
-        raise RequestError(f"{field}: at most {devices}, the GPUs that there are (received {wanted})")
-    if not asked.oversubscribe:
-        raise RequestError(
-            f"{field}: at most {devices}, with {asked.cpus_per_worker} cores for each worker, unless "
-            f"--oversubscribe (received {wanted})"
-        )
+    is_cuda = resources.device == "cuda"
+    if is_cuda or not asked.oversubscribe:
+        needs, unless = WorkerNeeds(resources.device, asked.cpus_per_worker), ", unless --oversubscribe"
+        fit = f"at most {devices} workers of {needs}{'' if is_cuda else unless}"
+        raise RequestError(f"{field}: {fit} (received {wanted})")
     most = MOST_ON_A_DEVICE * devices
     if wanted > most:
         raise RequestError(

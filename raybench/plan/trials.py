@@ -91,9 +91,8 @@ class Plan:
 
     def environments(self) -> list[dict[str, str]]:
         """Every combination of the process knobs, the default first."""
-        names = list(self.study.environment)
         values = itertools.product(*self.study.environment.values())
-        return [dict(zip(names, combination, strict=True)) for combination in values]
+        return [dict(zip(self.study.environment, combination, strict=True)) for combination in values]
 
     def default(self) -> Suggestion:
         """The study's default."""
@@ -189,8 +188,8 @@ class Plan:
         is_strong = self.study.scaling.mode == "strong"
         return changed_setting(self.default().setting, changes, self.largest, whole_steps=is_strong)
 
-    def search(self, suggestion: Suggestion) -> StepsRequest:
-        """The suggestion at the target world size."""
+    def search(self, suggestion: Suggestion | None = None) -> StepsRequest:
+        """The suggestion at the target world size; None: any one, as a forecast counts it."""
         return self._steps(suggestion, "search", self.target, self.placement(self.target))
 
     def curve(self, suggestion: Suggestion, visit: int = 0) -> list[StepsRequest]:
@@ -248,9 +247,8 @@ class Plan:
             return []
         visit = self._visit(self.default(), self.target, self.placement(self.target), self.num_visits)
         as_if = tuple(AsIf(world_size=size) for size in self.next_doublings)
-        return [
-            visit.model_copy(update={"as_if": as_if, "variants": (*visit.variants, *AS_IF[: len(as_if)])})
-        ]
+        variants = (*visit.variants, *AS_IF[: len(as_if)])
+        return [visit.model_copy(update={"as_if": as_if, "variants": variants})]
 
     def is_extra(self, request: StepsRequest) -> bool:
         """Whether nobody asked for it: it is not missed where there is no time for it."""
@@ -268,7 +266,8 @@ class Plan:
         if study.scaling.as_if is not None or not several or not is_ddp:
             return []
         sizes = [self.target * factor for factor in DOUBLINGS[:2]]
-        return [size for size in sizes if study.uneven_batch(size) is None]
+        is_weak, step = study.scaling.mode == "weak", default.batch_size  # "max" as a number by now
+        return [size for size in sizes if is_weak or step % (size * default.gradient_accumulation) == 0]
 
     @property
     def num_visits(self) -> int:
@@ -342,19 +341,24 @@ class Plan:
         return request.model_copy(update={"visit": visit, "start": start, "measure": measure})
 
     def _steps(
-        self, suggestion: Suggestion, role: StepsRole, world_size: int, placement: Placement
+        self, suggestion: Suggestion | None, role: StepsRole, world_size: int, placement: Placement
     ) -> StepsRequest:
-        """A trial of a study; at the target the default is its anchor, where it differs from it there."""
-        setting, anchor = suggestion.setting.at(world_size), self.default().setting.at(world_size)
-        is_script = isinstance(self.study.workload, ScriptSpec)
-        is_possible = not is_script and anchor.fault(self.device) is None
-        has_anchor = is_possible and 1 < world_size == self.target and setting != anchor
-        variants = self._variants(role, world_size, suggestion.setting.strategy)
-        is_headline = "replay" in variants and world_size == self.target and suggestion == self.default()
+        """A trial of a study; at the target the default is its anchor, where it differs from it there.
+
+        Without a suggestion the default's, with the anchor that others have.
+        """
+        default = self.default()
+        chosen, anchor = suggestion or default, default.setting.at(world_size)
+        setting, is_at_target = chosen.setting.at(world_size), world_size == self.target
+        is_possible = not isinstance(self.study.workload, ScriptSpec) and anchor.fault(self.device) is None
+        is_other = setting != anchor if suggestion else bool(self.study.knobs.explored())
+        has_anchor = is_possible and is_at_target and world_size > 1 and is_other
+        variants = self._variants(role, world_size, setting.strategy)
+        is_headline = "replay" in variants and is_at_target and chosen == default
         as_if = self.as_if if is_headline else ()
         return StepsRequest(
             role=role,
-            config=self.config(suggestion, world_size, placement),
+            config=self.config(chosen, world_size, placement),
             variants=(*variants, *AS_IF[: len(as_if)], *(("anchor",) if has_anchor else ())),
             measure=self._measure(role, setting, anchor),
             anchor=anchor if has_anchor else None,

@@ -49,7 +49,7 @@ _KNOBS = tuple(name for name in Setting.model_fields if name not in ("batch_size
 _SUMMARY = ("trial_id", "role", "state")  # what only a summary.csv has
 _READ = (*REQUIRED, *OPTIONAL, "gradient_accumulation")
 _MADE = ("workers", "context", "setting")  # fields of a row that are no cells
-_CONTEXT = ("device_name", "input", "study")  # what is never fitted together
+_CONTEXT = ("device_name", "input", "study")  # what is never fitted together; of another file the first
 
 # of a step: what lies outside is in another unit
 StepTime = Annotated[float, Field(ge=1e-9, le=1e7, allow_inf_nan=False)]
@@ -204,6 +204,6 @@ def _values(named: Mapping[str, str], path: Path, is_summary: bool) -> dict[str,
     return {
         "model": path.stem,
         **read,
-        "context": [(name, named.get(name, "")) for name in _CONTEXT],
+        "context": [(name, named.get(name, "")) for name in (_CONTEXT if is_summary else _CONTEXT[:1])],
         "setting": [(name, cell) for name, cell in named.items() if name in _KNOBS or name in varying],
     }

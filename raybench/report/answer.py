@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from raybench.analysis.choice import is_default
-from raybench.analysis.findings.finding import Finding, FindingName, Severity
+from raybench.analysis.findings.finding import Finding, FindingName, Reason, Severity
 from raybench.analysis.findings.verifications import Verified, verification_of
 from raybench.analysis.labels import devices_of, difference_words, weights_words
 from raybench.analysis.objectives import OF_SPEED
@@ -153,7 +153,8 @@ def _why(results: StudyResults) -> list[str]:
         for name, share in sorted(shares.items(), key=lambda each: -each[1].value)
         if name != PART_WORDS["undivided"] and share.low > 0 and share.value >= LEAST_SHARE
     ]
-    lost, rest = f"{total:.0%} of each step is lost", total - sum(share.value for _, share in sure)
+    least = "at least " if results.waterfall and "plain" in results.waterfall.missing else ""
+    lost, rest = f"{least}{total:.0%} of each step is lost", total - sum(share.value for _, share in sure)
     named = [*sure[:1], *sorted(sure[1:], key=lambda each: each[0] != COMMUNICATION)][:MOST_PARTS]
     parts = [f"{share.value:.0%} to {IN_ANSWER.get(name, name)}" for name, share in named]
     undivided = shares.get(PART_WORDS["undivided"])  # which no time divides further
@@ -208,7 +209,14 @@ def _more_rounds(results: StudyResults, rest: float) -> list[str]:
 def _to_change(results: StudyResults) -> list[str]:
     """What was measured to be faster; else what the first cause proposes that is not ruled out."""
     one = one_device_words(results)
-    return [*one, *_choice(results, after_one=bool(one)), *_proposal(results)]
+    return [*_wrong_losses(results), *one, *_choice(results, after_one=bool(one)), *_proposal(results)]
+
+
+def _wrong_losses(results: StudyResults) -> list[str]:
+    """Which settings are not to be used, whatever their speed."""
+    wrong = {each.named["strategy"] for each in results.diagnosis if each.name is FindingName.LOSSES_DISAGREE}
+    which = " or ".join(sorted(wrong))
+    return [f"do not use {which}: losses or the first gradient are not one device's"] if wrong else []
 
 
 def _shown_faster(results: StudyResults) -> Recommendation | None:
@@ -219,37 +227,37 @@ def _shown_faster(results: StudyResults) -> Recommendation | None:
 
 def _choice(results: StudyResults, *, after_one: bool = False) -> list[str]:
     """``after_one``: it stands after the advice to use one device."""
-    best, use = results.best, _shown_faster(results)
+    usable, use = results.usable, _shown_faster(results)
+    best, number = usable.best, len(usable.rivals)
     if use is not None and use.gain is not None:
         many = devices_of(use.config)
-        ratio = f"{1 + use.gain.gain.value:.2f} times"
-        fast = f"use {use.label}: {ratio} the default's speed on {many}"
+        fast = f"{1 + use.gain.gain.value:.2f} times the default's speed"
         if after_one:
-            fast = f"on {many} {use.label} is {ratio} the default's speed"
-        return [fast + _less_accurate(results, use)]
+            return [f"on {many} {use.label} is {fast}{_less_accurate(results, use)}"]
+        speedups = (results.scaling(each).speedup for each in results.measured if each.config == use.config)
+        is_unsure = any(each and each.low < 1 <= each.high for each in speedups)
+        several = f"{many}, which are not shown to be faster than one" if is_unsure else many
+        return [f"use {use.label}: {fast} on {several}{_less_accurate(results, use)}"]
     if best is None:
         return []
-    size, default = best.record.config.world_size, results.label(results.default or best.record)
+    default = results.label(usable.default or best)
     keep = f"{'on several ' if after_one else ''}keep the default ({default})"
-    among = f"best of {plural(best.num_suggestions - best.num_failed, 'measured setting')}"
-    if size != results.target_world_size:
-        among += f" on {devices_of(best.record.config)}"
-    if best.is_default:
-        alone = best.num_suggestions - best.num_failed == 1
-        return [f"{keep}: {'no other setting completed' if alone else f'it is the {among}'}"]
-    gain, objectives = results.gain(best.record), results.study.search.objectives
+    among = f"best of {plural(number, 'measured setting')}"
+    if best is usable.default:
+        return [f"{keep}: {'no other has figures to use' if number == 1 else f'it is the {among}'}"]
+    gain, search = usable.gain(best), results.study.search
     if gain is None:
-        rate = f"{figures(results.scaling(best.record).throughput_samples_per_s.value)} samples/s"
-        return [f"the {among} is {results.best_label}, at {rate}, and the default has no figures"]
-    if not OF_SPEED.issuperset(objectives):  # what is slower may be what was requested
-        named = " and ".join(objectives).replace("_", " ")
+        rate = f"{figures(results.scaling(best).throughput_samples_per_s.value)} samples/s"
+        return [f"the {among} is {results.best_label}, at {rate}, and the default has no figures to use"]
+    if not OF_SPEED.issuperset(search.objectives):  # what is slower may be what was requested
+        named = " and ".join(search.objectives).replace("_", " ")
         chosen = f"the {among} for {named} is {results.best_label}"
         return [f"{chosen}, at {1 + gain.gain.value:.2f} times the default's samples/s"]
     if gain.verdict is Verdict.AS_GOOD:
         return [f"{keep}: {results.best_label}, the {among}, is as good"]
     more = f", and about {gain.to_tell} times as many visits would tell" if gain.to_tell else ""
-    least = f"{results.study.search.minimum_gain:.0%}"
-    return [f"{keep}: {results.best_label}, the {among}, is not known to be faster by {least}{more}"]
+    faster = f"is not known to be faster by {search.minimum_gain:.0%}{more}"
+    return [f"{keep}: {results.best_label}, the {among}, {faster}"]
 
 
 def _less_accurate(results: StudyResults, use: Recommendation) -> str:
@@ -294,15 +302,16 @@ def _proposal(results: StudyResults) -> list[str]:
     headline, use = results.headline, _shown_faster(results)
     if headline is None:
         return []
-    every = [each for each in results.diagnosis if each.explains is not None]
-    sure = [each for each in every if each.explains is not None and each.explains.low > 0]
+    own = [each for each in results.diagnosis if each.trial_id == headline.trial_id]
+    every = [each for each in own if each.explains is not None or each.severity is not Severity.NOTE]
+    sure = [each for each in every if each.explains is None or each.explains.low > 0]
     among = sure or (every if use is None else [])
     tests = [(each, verification_of(each, results.verifications)) for each in among]
     changed = use.config.setting.differences(headline.config.setting).keys() if use is not None else set()
     left = [
         (each, test)
         for each, test in tests
-        if not (test and test.ruled_out) and changed.isdisjoint(each.change or ())
+        if not (test and test.ruled_out) and changed.isdisjoint({"strategy", *(each.change or ())})
     ]
     left.sort(key=lambda one: one[1] is None or one[1].verdict is not Verified.CONFIRMED)
     changing = [one for one in left if one[0].change is not None] or (left if use is None else [])
@@ -322,6 +331,13 @@ def _proposal(results: StudyResults) -> list[str]:
 
 # --- how far to trust it
 
+# What made the headline's machine slower, but for other processes, of which there are figures.
+SLOWED: Mapping[FindingName | Reason | None, str] = {
+    FindingName.THROTTLING: "GPUs throttled",
+    Reason.QUOTA: "a CPU quota ran out",
+    FindingName.STILL_WARMING: "GPUs were still warming up",
+}
+
 
 def _trust(results: StudyResults) -> list[str]:
     """What another run would find, and what made this one slower."""
@@ -337,15 +353,15 @@ def _trust(results: StudyResults) -> list[str]:
     elif rate.again is not None:
         _, low, high = aligned(rate.value, *rate.again)
         words = [f"expect {low} to {high} samples/s in {run}"]
-    return words if load is None else [*words, _load_words(results, load)]
+    slowed = [SLOWED[key] for each in results.diagnosis for key in (each.name, each.reason) if key in SLOWED]
+    slowed += [] if load is None else [_load_words(results, load)]
+    return [*words, ", and ".join(slowed)] if slowed else words
 
 
 def _load_of_headline(results: StudyResults) -> Finding | None:
     """That other processes took much from the headline."""
-    of_headline = results.headline.trial_id if results.headline else ""
     loads = (each for each in results.diagnosis if each.name == FindingName.OTHER_PROCESSES)
-    much = (each for each in loads if each.severity is Severity.WARNING)
-    return next((each for each in much if each.trial_id == of_headline), None)
+    return next((each for each in loads if each.severity is Severity.WARNING), None)
 
 
 def _shorter_share(results: StudyResults) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,8 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from raybench.analysis.comparison import SameTrial, Side, differences, headline_in_common, same_trials
-from raybench.analysis.labels import devices_words
+from raybench.analysis.comparison import SameTrial, Side, differences, headline_in_common, missed, same_trials
+from raybench.analysis.labels import changes_words, devices_words
 from raybench.analysis.other_load import load_of
 from raybench.analysis.results import StudyResults
 from raybench.analysis.summary import model_name
@@ -40,7 +41,6 @@ from raybench.report.table import NONE, Column, Table, make_table, numbers, prin
 from raybench.spec.knobs import KnobValue
 from raybench.spec.user_input import received
 
-SIDE_BY_SIDE = "Side by side"
 PACKAGES = ("raybench", "torch", "ray")
 SHORT = ("Note", "Scaling", "What to change", "Result")  # of an answer
 
@@ -52,8 +52,8 @@ def sides_table(sides: Sequence[Side]) -> Table:
     named = {f"packages.{name}" for name in PACKAGES}
     differing = [(name, *map(_value, each)) for name, each in differences(sides).items() if name not in named]
     shown = [row for row in [*rows, *differing] if set(row[1:]) != {NONE}]
-    columns: list[Column[Any]] = [Column(""), *(Column(side.name, stays=True) for side in sides)]
-    return Table(SIDE_BY_SIDE, "", tuple(columns), tuple(shown))
+    columns = (Column[Any](""), *(Column[Any](side.name, stays=True) for side in sides))
+    return Table("Side by side", "", columns, tuple(shown))
 
 
 def _description(side: Side) -> Iterator[tuple[str, str]]:
@@ -145,8 +145,9 @@ def comparison_answer(sides: Sequence[Side]) -> list[Clause]:
 def _speed_words(first: Side, other: Side) -> str:
     found = headline_in_common(first, other)
     if found is None:
-        where = f"the default of {first.name} at its largest world size"
-        return f"Not compared: {other.name} has not measured {where}."
+        where, changes = f"the default of {first.name} at its largest world size", missed(first, other)
+        with_words = f", but with {changes_words(changes)}" if changes else ""
+        return f"Not compared: {other.name} has not measured {where}{with_words}."
     where = f"{devices_words(found.world_size)}, {found.label}"
     return f"{factor(found.speed)} the samples/s on {where}: {_verdict(found)}."
 
@@ -172,6 +173,9 @@ def write_comparison(directory: Path, sides: Sequence[Side], command: str) -> li
     ``command`` makes them again. Raises ``OSError`` where ``directory`` cannot be written.
     """
     defaults = [each for side in sides for each in plotted_settings(side.results, side.name)][:MOST_CURVES]
+    trained = (
+        drawn(f"training_{n}", each.name, draw_training(each.results)) for n, each in enumerate(sides, 1)
+    )
     settings, same, described = settings_table(sides), same_trials_table(sides), sides_table(sides)
     sections = {
         "same": Section(same.title, tables=(same,)),
@@ -183,11 +187,7 @@ def write_comparison(directory: Path, sides: Sequence[Side], command: str) -> li
         ),
         "training": Section(
             "Training",
-            tuple(
-                plot
-                for place, side in enumerate(sides, start=1)
-                for plot in drawn(f"training_{place}", side.name, draw_training(side.results))
-            ),
+            tuple(itertools.chain(*trained)),
             (training_table({side.name: side.results for side in sides}),),
         ),
         "sides": Section(described.title, tables=(described,)),
@@ -203,12 +203,11 @@ def write_comparison(directory: Path, sides: Sequence[Side], command: str) -> li
         sections=sections,
         method=[f"{side.name}: {method_words(side.results)[0]}" for side in sides],
     )
-    contents = {
-        **pages,
+    summaries = {
         "summary.csv": rows_csv(_rows(sides)),
         "summary.tex": render.to_tex(without_constant(settings), name),
     }
-    return write_files(directory, contents)
+    return write_files(directory, pages | summaries)
 
 
 def _rows(sides: Sequence[Side]) -> list[dict[str, KnobValue]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 
@@ -18,8 +19,6 @@ NO_CORE = "{rank} may use no core of NUMA node {numa_node}, which its GPU is on{
 WORKERS_SLOWER = "each worker computes more slowly next to the others than alone"
 GPUS_SLOWER = "each GPU computes more slowly next to the others than alone"
 SHARE_CORES = "{ranks} workers of {threads} share {cores} cores"
-GRADIENT_PARITY = "the first gradient of {strategy} differs from one device's by {gradient_difference}"
-PARITY = "the first losses of {strategy} differ from one device's by {relative_difference}"
 
 # What shows a finding, by its reason where that has its own text, else by its name. It does not repeat the
 # time that it explains. ``str.format`` fills in the values by their names.
@@ -73,8 +72,8 @@ EVIDENCE: Mapping[FindingName | Reason, str] = {
     FindingName.HOST_SYNCHRONIZATION: "a step waits for its GPU {waits}, at {lines}",
     FindingName.LITTLE_MEMORY: "a GPU was full {retries} in timed steps, and torch emptied its cache",
     FindingName.RARE_SLOW_STEPS: "the mean step, which sets the cost, is {share_ratio} above the typical one",
-    FindingName.LOSSES_DISAGREE: PARITY,
-    Reason.GRADIENT: GRADIENT_PARITY,
+    FindingName.LOSSES_DISAGREE: "the first losses of {strategy} are {relative_difference} off one device's",
+    Reason.GRADIENT: "the first gradient of {strategy} is {gradient_difference} off one device's",
     FindingName.NOT_ALL_MEASURED: "{missing}",
     Reason.CRASHED: "{which} crashed: {error}",
     Reason.TIMEOUT: "{which} took too long: {error}",
@@ -92,10 +91,9 @@ COMPARE = (
     "leave it out by scaling.placement"
 )
 
-# What to do about it, in the same way.
+# What to do about it, in the same way, where it is no change of knobs.
 FIX: Mapping[FindingName | Reason, str] = {
     Reason.FEW_BUCKETS: MORE_SAMPLES,
-    Reason.MANY_BUCKETS: "set bucket_cap_mb to {new_bucket_cap_mb}, which sends fewer, larger buckets",
     Reason.BANDWIDTH: "use a larger batch, gradient accumulation, gradient_compression bf16 or a faster link",
     Reason.COMPRESSED: "use a larger batch, gradient accumulation or a faster link",
     Reason.BOTH: "use a larger batch, which helps against both",
@@ -104,19 +102,16 @@ FIX: Mapping[FindingName | Reason, str] = {
     Reason.SOCKETS: "look in the output of NCCL_DEBUG=INFO for a missing plugin, NCCL_NET or NCCL_IB_HCA",
     Reason.HOST_MEMORY: "load nvidia-peermem, with GPU and adapter below one switch (nvidia-smi topo -m)",
     Reason.PASSES: "synchronize fewer layers (BatchNorm for SyncBatchNorm), or use a larger batch",
-    Reason.GATHERS_TWICE: "set fsdp_reshard to false, which gathers weights once a step, if memory allows",
     Reason.GATHERS: LARGER_OR_WHOLE,
     Reason.CHANNELS: "set NCCL_MAX_NCHANNELS lower, or use gradient accumulation",
     Reason.BUSY_CORES: "leave a core free of workers, or use gradient accumulation",
     FindingName.COSTLY_WRAPPER: MORE_SAMPLES,
-    Reason.VIEWS: "set gradient_as_bucket_view, which saves the copies back from the buckets",
     Reason.SHARDS: LARGER_OR_WHOLE,
     Reason.COPIES: f"set batched_grad_copy, which needs torch 2.14, or {MORE_SAMPLES}",
     FindingName.CONTENTION: "use fewer workers on this host, or more hosts",
     Reason.SHARED_NODE: "compare clocks with one GPU's at work (nvidia-smi dmon), and cores with top",
     Reason.CLOCKS: "check power limit and temperature (nvidia-smi -q -d POWER,TEMPERATURE)",
     Reason.SHARED_HOST: "look at PCIe and memory with nvidia-smi dmon, and at cores with top",
-    Reason.THREADS: "set num_threads to {new_num_threads}",
     Reason.WORKERS: "use no more workers than cores",
     Reason.OTHERS: "stop what else runs, which top shows, or leave a core free of workers",
     FindingName.OTHER_PROCESSES: STOP_IT,
@@ -127,15 +122,11 @@ FIX: Mapping[FindingName | Reason, str] = {
     FindingName.JITTER: STOP_IT,
     Reason.BATCHES: f"sort batches by length or pad them to one shape, else {STOP_IT}",
     FindingName.DATA_BOUND: "make batches before the steps, as loader processes serve real input only",
-    Reason.FEW_WORKERS: "set workers to {new_workers}",
     Reason.LOADER: "prepare batches ahead, as more loader processes do not help",
     Reason.SCRIPT: "set the num_workers of the script's loaders higher, or make batches ahead",
-    FindingName.UNFUSED_OPTIMIZER: "set optimizer_kernels to fused, which updates all in one pass",
     FindingName.BATCH_TOO_SMALL: "use a larger batch",
-    Reason.LARGER_IS_NO_BETTER: (
-        "set compile or optimizer_kernels fused, as no larger batch was measured to be faster"
-    ),
-    FindingName.UNATTRIBUTED_LOSS: "set measure.max_seconds higher, and --time-budget where there is one",
+    Reason.LARGER_IS_NO_BETTER: "set compile or optimizer_kernels fused, as no larger batch was faster",
+    FindingName.UNATTRIBUTED_LOSS: "measure it as a workload with memory to spare, which divides the loss",
     Reason.NO_PARTS: "measure plain DDP too, whose loss can be divided",
     Reason.NOT_LEFT_OUT: "measure without what keeps this loss undivided: {why}",
     Reason.SEARCHED: "use --resume to measure the scaling curve, which divides the loss",
@@ -150,9 +141,7 @@ FIX: Mapping[FindingName | Reason, str] = {
     FindingName.STILL_WARMING: "measure longer (measure.max_seconds), as clocks may fall on a warm GPU",
     FindingName.HOST_SYNCHRONIZATION: "read losses and metrics in few steps, and keep sizes on the host",
     FindingName.LITTLE_MEMORY: "use a smaller batch or activation_checkpointing",
-    FindingName.RARE_SLOW_STEPS: (
-        "look for what comes and goes, such as other programs, garbage collection or checkpoints"
-    ),
+    FindingName.RARE_SLOW_STEPS: "look for programs, garbage collection or checkpoints that come and go",
     FindingName.LOSSES_DISAGREE: "find what the strategy computes differently before you use its speed",
     FindingName.NOT_ALL_MEASURED: "use a smaller batch, if memory is the reason and you need it",
     Reason.CRASHED: "fix the error, then resume",
@@ -209,8 +198,11 @@ def cost(finding: Finding) -> str:
 
 
 def next_step(finding: Finding) -> str:
-    """What to do about the finding."""
-    return _text(FIX, finding)
+    """What to do about the finding: its change, where it has one."""
+    if not finding.change:
+        return _text(FIX, finding)
+    shown = {name: json.dumps(value).strip('"').removesuffix(".0") for name, value in finding.change.items()}
+    return f"set {' and '.join(f'{name} to {value}' for name, value in shown.items())}"
 
 
 def _text(table: Mapping[FindingName | Reason, str], finding: Finding) -> str:
@@ -247,9 +239,7 @@ def _shown(finding: Finding) -> dict[str, str]:
     if finding.name is FindingName.FAILED:
         more = round(values["num_trials"]) - 1
         shown["which"] = finding.named["first"] + (f" and {plural(more, 'more trial')}" if more else "")
-    changes = (finding.change or {}).items()
-    new = {f"new_{name}": f"{value:g}" if isinstance(value, float) else f"{value}" for name, value in changes}
-    return shown | new | dict(finding.named)
+    return shown | dict(finding.named)
 
 
 def _value(name: str, value: float) -> str:

@@ -55,7 +55,8 @@ def measured_words(results: StudyResults, environment: Mapping[str, Any]) -> str
 
     ``environment`` is what environment.json holds, as far as it is known. Empty where nothing was measured.
     """
-    record = results.headline or next(iter(results.records), None)
+    most = max(results.records, key=lambda each: each.request.config.world_size, default=None)
+    record = results.headline or most
     if record is None:
         return ""
     model = model_name(record.config.workload)
@@ -130,6 +131,8 @@ def method_words(results: StudyResults) -> list[str]:
     """How it was measured, in sentences."""
     asked = sum(record.request.kind != "training" for record in results.records)
     measured = [record.steps for record in results.records if record.steps is not None]
+    if not asked:
+        return ["No steps were measured."]
     if not measured:
         return [f"{plural(asked, 'trial')} {'was' if asked == 1 else 'were'} tried, none completed."]
     mode, script = results.study.scaling.mode, results.study.workload

@@ -115,10 +115,7 @@ REFUSED = {
     "too many devices": (
         f"{{size}} devices are more than {FARTHEST} times the largest measured world size, {{largest}}"
     ),
-    "network not crossed": (
-        "asked for {nodes} nodes, but all points are from one node: the network between nodes was never "
-        "crossed, and no sweep of it is given"
-    ),
+    "network not crossed": "nothing was measured between nodes, neither steps nor a sweep",
     "no sample for each device": (
         "a global batch of {samples:,.0f} has no sample for each of {size:,} devices"
     ),
@@ -133,7 +130,6 @@ def refusal_words(row: Expected, outlook: Outlook) -> str:
     shape, sizes = row.shape, outlook.group.world_sizes
     return REFUSED[row.refused].format(
         size=shape.world_size,
-        nodes=shape.nodes,
         samples=row.question.samples,
         sizes=", ".join(map(str, sizes)),
         largest=sizes[-1],
@@ -228,7 +224,7 @@ def prediction_row(
         "cost": run.money.value if run and run.money else None,
         #: why there is no prediction; else empty
         "refused": refused or None,
-        #: `fit` to several world sizes, measured `as_if` there were so many, or `simulated` over a network
+        #: `fit` to several world sizes, measured `as_if` on that many, or `simulated` over a network
         "how": each.how.replace(" ", "_"),
     }
 
@@ -339,7 +335,7 @@ def how_words(more: MoreDevices) -> str:
     """How the points were found, and what carries the width of their intervals."""
     here, hows = devices_of(more.record.config), {each.how for each in more.points}
     found = [words.format(here=here) for how, words in HOW_WORDS.items() if how in hows]
-    on_network = [each for each in more.points if each.how in ON_NETWORK]
+    on_network = _on_network(more)
     if any(each.network is None for each in on_network):
         found.append("Further devices are taken to be joined as these are (`--network` says otherwise).")
     slow = [each.network for each in on_network if each.network and _is_upper_bound(each)]
@@ -362,6 +358,10 @@ def how_words(more: MoreDevices) -> str:
     return " ".join(found)
 
 
+def _on_network(more: MoreDevices) -> list[Expected]:
+    return [each for each in more.points if each.how in ON_NETWORK]
+
+
 def _is_upper_bound(each: Expected) -> bool:
     """Whether its all-reduces are held for hardly longer than they take here: they may be faster there."""
     time_s = each.step_time_s
@@ -375,6 +375,8 @@ def _width_words(points: Sequence[Expected]) -> Iterator[str]:
         return
     widest = max(wide, key=lambda each: each.step_time_s.log_half_width if each.step_time_s else 0.0)
     name, share = max(widest.shares, key=lambda each: each[1])
+    if name == "model" and widest.how == "as if":  # how the models differ over the network's range
+        name = "bandwidth"
     if share >= HALF:
         yield (
             f"At {widest.shape.world_size:,} devices {share:.0%} of the interval's variance is from "
@@ -404,7 +406,7 @@ def required_table(more: MoreDevices | None) -> Table:
         here = devices_of(more.record.config)
         caption += f" Today {here} reach {rate_words(today)}, {bit_rate_words(today)}, by all-reduces alone."
     links = next((each.links for each in more.requirements if each.links), ())
-    if links and not more.missing:  # else this was asked for
+    if links and not _on_network(more) and not more.missing:  # else it is known, or this was asked for
         sizes = [each.world_size for each in more.requirements]
         caption += f" {sentence(_command_words(more, sizes, links))}."
     return make_table(REQUIRED, caption, columns, more.requirements)
@@ -559,5 +561,4 @@ def more_rows(
     """Rows of ``predictions.csv``, those of the fit first, as ``prediction_row`` has them."""
     rows = prediction_rows([fitted]) if fitted and fitted.answered else []
     model = model_name(more.record.config.workload) if more else ""
-    on_network = [each for each in more.points if each.how in ON_NETWORK] if more else []
-    return rows + [prediction_row(model, each, work, price) for each in on_network]
+    return rows + [prediction_row(model, each, work, price) for each in (_on_network(more) if more else ())]

@@ -28,7 +28,7 @@ class Interval(Model):
 
 
 class FoundCause(Model):
-    """A finding of the default setting on the most devices, or of the study."""
+    """A finding of the default setting on the most devices or of the study, or wrong losses of another."""
 
     name: str = Field(description="as docs/reference.md lists them")
     reason: str = Field(description="which of several causes or fixes it has; empty where there is one")

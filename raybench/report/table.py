@@ -12,6 +12,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 MOST_WIDTH = 100  # columns, however wide the terminal is
+NAME_WIDTH = 8  # columns at least of a longer name
 
 
 Row = TypeVar("Row")  # what a row is made from: a record, a point, a group
@@ -105,7 +106,7 @@ def numbers(
 def rich_table(table: Table, width: int | None = None) -> RichTable:
     """``table`` with its title, ``width`` columns wide, None: as wide as what is in it.
 
-    Names are folded before numbers.
+    Numbers keep their line where names then have room enough.
     """
     drawn = RichTable(
         title=Text(table.title) if table.title else None,
@@ -115,13 +116,17 @@ def rich_table(table: Table, width: int | None = None) -> RichTable:
         pad_edge=False,
         padding=(0, 1, 0, 0),
     )
-    for place, column in enumerate(table.columns):
-        has_intervals = any("[" in row[place] for row in table.rows)
+    least = [  # columns that each of them takes
+        max(map(len, (column.heading, *(row[place] for row in table.rows)))) if column.right else NAME_WIDTH
+        for place, column in enumerate(table.columns)
+    ]
+    has_room = sum(least) + 2 * len(least) < (width or MOST_WIDTH)
+    for column in table.columns:
         drawn.add_column(
             column.heading,
             justify="right" if column.right else "left",
-            ratio=1 if width and not column.right else None,
-            no_wrap=has_intervals or (column.right and width is not None),
+            ratio=1 if width and has_room and not column.right else None,
+            no_wrap=column.right and has_room,
             overflow="fold",
         )
     for row in table.rows:

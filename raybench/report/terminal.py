@@ -32,7 +32,7 @@ WITHOUT_NUMBERS = (FindingName.FAILED, FindingName.NOT_REACHED)
 def print_summary(results: StudyResults, console: Console, *, commands: bool = True) -> None:
     """The table, then the answer in words; without ``commands`` where one that goes on is said elsewhere."""
     print_table(largest_table(results), console)
-    if results.records:
+    if results.settings:
         console.print(terminal_table(results, width_on(console)))
     print_table(verification_table(results), console)
     _print_failures(results, console, commands)
@@ -46,7 +46,7 @@ def _print_failures(results: StudyResults, console: Console, commands: bool) -> 
     """What there are no numbers of, but should be: how many trials, why, where in the code, what to do."""
     told = [
         each
-        for each in results.findings
+        for each in results.diagnosis
         if each.name in WITHOUT_NUMBERS and each.severity is not Severity.NOTE
     ]
     for each in told:

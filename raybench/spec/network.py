@@ -53,7 +53,6 @@ class Network(Model):
     oversubscription: PositiveFloat = Field(
         1.0, ge=1, description="by which switches divide what all links of all nodes could carry"
     )
-    source: str = Field("", description="where the figures are from")
 
     @model_validator(mode="after")
     def _carries(self) -> Network:
@@ -89,15 +88,21 @@ class Network(Model):
         near_s, far_s = (within(each, towards) for each in (self.local_latency_s, self.latency_s))
         near = 1 / within(self.local_bytes_per_s, towards) if self.local_bytes_per_s else 0.0
         far = self.oversubscription / within(self.bytes_per_s, towards) if m > 1 and self.bytes_per_s else 0.0
+        near_steps, far_steps = steps_of(algorithm, n, m, w)
+        s_per_byte = 2 * (n - 1) / n * max(near, far)
         if algorithm == "hierarchical":
-            steps_s = 2 * (w - 1) * near_s + 2 * (m - 1) * far_s
-            return steps_s, 2 * (w - 1) / w * near + 2 * (m - 1) / m * far
-        if algorithm == "tree":
-            steps_s = 2 * (w - 1) * near_s + 2 * math.log2(m) * far_s
-        else:
-            between = min(2 * m, 2 * (n - 1)) if m > 1 else 0
-            steps_s = (2 * (n - 1) - between) * near_s + between * far_s
-        return steps_s, 2 * (n - 1) / n * max(near, far)
+            s_per_byte = 2 * (w - 1) / w * near + 2 * (m - 1) / m * far
+        return near_steps * near_s + far_steps * far_s, s_per_byte
+
+
+def steps_of(algorithm: Algorithm, n: int, m: int, w: int) -> tuple[float, float]:
+    """Of an all-reduce over n devices on m nodes of w: steps within nodes, and between them."""
+    if algorithm == "hierarchical":
+        return 2 * (w - 1), 2 * (m - 1)
+    if algorithm == "tree":
+        return 2 * (w - 1), 2 * math.log2(m)
+    between = min(2 * m, 2 * (n - 1)) if m > 1 else 0
+    return 2 * (n - 1) - between, between
 
 
 def fastest(lines: Sequence[Line], message_bytes: float) -> Line:
@@ -117,17 +122,17 @@ class _Kind:
 
     share: tuple[float, float]
     latency_s: tuple[float, float]
-    source: str
 
 
 # nccl-tests, issue 29: 12.2 of 12.5 GB/s; issue 290: 46 to 48 of 50 GB/s; issue 100: 91 of 100 GB/s. A step
 # over a network takes 14 us in NCCL's tuning.cc (protocol Simple), 2.7 us with the protocol LL.
-_INFINIBAND = _Kind((0.90, 0.97), (14e-6, 5e-6), "nccl-tests issues 29, 100, 290; NCCL's tuning.cc")
+_INFINIBAND = _Kind((0.90, 0.97), (14e-6, 5e-6))
 # nccl, issue 450: 4 to 6 of 12.5 GB/s untuned; payload of TCP over Ethernet is 0.956 of the rate
-_TCP = _Kind((0.40, 0.93), (60e-6, 20e-6), "nccl issue 450; TCP's payload")
+_TCP = _Kind((0.40, 0.93), (60e-6, 20e-6))
 # nccl, issue 235: 10 of 12.5 GB/s on 2 nodes, 6 to 8 on 8 to 32
-_EFA = _Kind((0.50, 0.80), (40e-6, 15e-6), "nccl issue 235")
-_ANY = _Kind((0.50, 0.95), (50e-6, 5e-6), "any link: half of its rate to all of its payload")
+_EFA = _Kind((0.50, 0.80), (40e-6, 15e-6))
+# half of the rate to all of the payload
+_ANY = _Kind((0.50, 0.95), (50e-6, 5e-6))
 
 PRESETS: dict[str, tuple[_Kind, float]] = {
     "tcp-25": (_TCP, 25e9),
@@ -138,11 +143,9 @@ PRESETS: dict[str, tuple[_Kind, float]] = {
     "efa-400": (_EFA, 400e9),
     "efa-3200": (_EFA, 3200e9),
 }
-# bus bandwidth in bytes/s, of A100 and of H100
-NVLINKS: dict[str, tuple[Range, str]] = {
-    "nvlink-3": ((200e9, 231e9), "nccl-tests issue 149, nccl issue 527"),
-    "nvlink-4": ((370e9, 480e9), "nccl issue 1374, nccl-tests issue 290"),
-}
+# bus bandwidth in bytes/s: of A100 by nccl-tests, issue 149, and nccl, issue 527; of H100 by nccl, issue
+# 1374, and nccl-tests, issue 290
+NVLINKS: dict[str, Range] = {"nvlink-3": (200e9, 231e9), "nvlink-4": (370e9, 480e9)}
 
 
 def links_needed(bytes_per_s: float, preset: str) -> int:
@@ -170,7 +173,8 @@ def bits_per_s(text: str) -> float | None:
 def named_network(text: str) -> Network:
     """``8x400Gbit/s``, ``8x8xinfiniband-400`` or ``8xnvlink-4``.
 
-    Devices of a node, links of a node (1 unless said), and the rate or the preset of a link.
+    Devices of a node, links of a node (1 unless said), and the rate or the preset of a link. An NVLink's rate
+    is that of all links of a device, so that no number of them goes with it.
 
     Raises ``ValueError`` for what looks like none of them, no device, no link, or a preset that there is not.
     """
@@ -181,20 +185,15 @@ def named_network(text: str) -> Network:
     if not devices or not links:
         raise ValueError("at least one device and one link of a node")
     if link in NVLINKS:
-        local, source = NVLINKS[link]
-        return Network(name=text, devices_per_node=devices, local_bytes_per_s=local, source=source)
+        if match["links"]:
+            raise ValueError(f"{devices}x{link}, whose rate is that of all links (received {received(text)})")
+        return Network(name=text, devices_per_node=devices, local_bytes_per_s=NVLINKS[link])
     kind, rate = PRESETS.get(link, (_ANY, bits_per_s(link)))
     if rate is None:
         there = ", ".join((*PRESETS, *NVLINKS))
         raise ValueError(f"of a link a rate such as 400Gbit/s, or {there} (received {received(link)})")
     worst, best = (links * share * rate / 8 for share in kind.share)
-    return Network(
-        name=text,
-        devices_per_node=devices,
-        bytes_per_s=(worst, best),
-        latency_s=kind.latency_s,
-        source=kind.source,
-    )
+    return Network(name=text, devices_per_node=devices, bytes_per_s=(worst, best), latency_s=kind.latency_s)
 
 
 NetworkOrName = Annotated[

@@ -6,6 +6,7 @@ import re
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from raybench.errors import InvalidBatchError, InvalidTrialError, printable, text_of
@@ -29,6 +30,7 @@ _OUT_OF_MEMORY = re.compile(
 _LIBRARIES = re.compile(r"cudnn|cublas|cusolver|cusparse|cufft|unable to find an engine", re.IGNORECASE)
 FULL_BYTES, FULL_SHARE = 256 * 2**20, 0.01  # a GPU with less left has none for them
 INVALID = (InvalidTrialError, InvalidBatchError)
+LAST = "Last error:"  # in torch's messages the line before NCCL's own
 GAVE_UP = "FailOnRecompileLimitHit"  # torch's compiler, whose import takes a second
 _GPU: list[torch.device] = []  # this process's, which need not be torch's current one
 
@@ -75,18 +77,18 @@ class AgreedFailure(Exception):
 def describe(error: BaseException) -> str:
     """One printable line: the type and the message's first line; of an invalid trial the message alone.
 
-    NCCL says only further down that memory ran out: then that line stands there too.
+    NCCL's own line stands further down, and so may that memory ran out: then it is added.
     """
     if type(error).__name__ == GAVE_UP:
         return "compile: torch gave up, as shapes or graph keep changing"
-    lines = text_of(error).strip().splitlines()
+    lines = [line.strip() for line in text_of(error).strip().splitlines()]
     if not lines:
         return type(error).__name__
     if isinstance(error, INVALID):
         return printable(lines[0])
     reported = printable(f"{type(error).__name__}: {lines[0]}")
-    telling = next((line.strip() for line in lines if says_out_of_memory(line)), None)
-    return reported if telling is None or telling in reported else printable(f"{reported}: {telling}")
+    telling = next((line for last, line in pairwise(lines) if last == LAST or says_out_of_memory(line)), "")
+    return reported if telling in reported else printable(f"{reported}: {telling}")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -161,7 +163,7 @@ def is_echo(text: str) -> bool:
     """Whether an error only says that another rank is gone."""
     signs = (
         *("Connection closed by peer", "Connection reset", "Timed out waiting", "Broken pipe"),
-        *("ncclRemoteError", "remote process exited", "ncclSystemError", "Socket Timeout"),  # NCCL's
+        *("remote process exit", "Socket Timeout"),  # NCCL's
     )
     return any(sign in text for sign in signs)
 

@@ -630,7 +630,7 @@ def advice_that_was_not_measured(drawn: Drawn) -> list[str]:
     measured = [each for each in drawn.records if each.state == "complete" and each.steps]
     ids = {each.trial_id for each in measured}
     chosen = results.winners
-    for each in [*chosen, *([results.best.record] if results.best else [])]:
+    for each in [*chosen, *([results.best] if results.best else [])]:
         if each.trial_id not in ids:
             wrong.append(f"{results.label(each)} is called best, and has no trial")
     use = results.recommendation

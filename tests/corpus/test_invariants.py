@@ -282,7 +282,7 @@ def test_advice_that_is_not_the_code_is_found(default: Drawn) -> None:
 
 
 def test_nothing_was_left_out(drawn: Drawn) -> None:
-    assert FindingName.NOT_REACHED not in {each.name for each in drawn.results.findings}
+    assert FindingName.NOT_REACHED not in {each.name for each in drawn.results.diagnosis}
 
 
 def test_epochs_are_those_of_the_records(draw: Draw) -> None:

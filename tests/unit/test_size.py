@@ -11,15 +11,15 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (242, 4),
-    "analysis": (6143, 48),
-    "commands": (2363, 18),
-    "driver": (792, 6),
-    "launch": (1641, 15),
+    "analysis": (6161, 48),
+    "commands": (2365, 18),
+    "driver": (796, 6),
+    "launch": (1640, 15),
     "machine": (886, 7),
     "plan": (999, 9),
     "records": (1332, 11),
-    "report": (3585, 24),
-    "spec": (1456, 12),
+    "report": (3592, 24),
+    "spec": (1449, 12),
     "worker": (5097, 38),
     "workloads": (1825, 20),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from statistics import median
 
 from raybench.analysis.findings.case import MUCH, Case
@@ -57,14 +58,13 @@ def data_bound(case: Case) -> Finding | None:
 
 
 def _cores_of_a_rank(case: Case) -> int:
-    """Cores of the smallest node for each rank; as many as loaders ever use where the machine is unknown."""
+    """Cores for each rank of the fullest node; as many as loaders ever use where the machine is unknown."""
     environment, record = case.around.environment, case.record
     if environment is None:
         return MOST_WORKERS
-    cores = min(node.usable_cores for node in environment.every_node)
-    ranks = math.ceil(case.config.world_size / (record.nodes or 1))
-    most = max((record.hostnames.count(name) for name in set(record.hostnames)), default=ranks)
-    return cores // most
+    cores = {node.hostname: node.usable_cores for node in environment.every_node}
+    ranks = Counter(record.hostnames) or {"": math.ceil(case.config.world_size / (record.nodes or 1))}
+    return min(cores.get(host, min(cores.values())) // number for host, number in ranks.items())
 
 
 LEAST_LOST = 0.02  # of the cores of a host
@@ -110,8 +110,9 @@ def contention(case: Case) -> Finding | None:
     if whole is None:
         return None
     steps = case.steps
-    ranks = max((steps.hosts.count(host) for host in set(steps.hosts)), default=0)  # of the fullest host
-    cores = min(steps.host_cores, default=0)  # 0: unknown
+    hosts = Counter(zip(steps.hosts, steps.host_cores, strict=False)).items()
+    # of the host with the fewest cores for each of its ranks; 0: unknown
+    (_, cores), ranks = min(hosts, key=lambda each: each[0][1] / each[1], default=((0, 0), 0))
     threads = case.config.setting.num_threads or case.config.cpus_per_worker
     values: dict[str, float] = {"ranks": ranks, "threads": threads, "cores": cores}
     if others is not None:

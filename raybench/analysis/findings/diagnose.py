@@ -1,18 +1,18 @@
-"""The diagnosis of a study: every trial's findings with what to change, and what trials say together."""
+"""The diagnosis of a study: the headline's findings with what to change, and what trials say together."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from raybench.analysis.findings import batch, communication, compute, evenness
 from raybench.analysis.findings.case import Around, Case, Peers, Rule
+from raybench.analysis.findings.evenness import losses_disagree
 from raybench.analysis.findings.finding import SLOW_WAYS, Finding, FindingName, Need, Severity, ranked
 from raybench.analysis.findings.of_study import failed
 from raybench.analysis.other_load import load_of
-from raybench.analysis.reference import grouped, scaling_first
+from raybench.analysis.reference import scaling_first
 from raybench.analysis.resolve import Facts
-from raybench.records.record import TrialRecord
-from raybench.spec.placement import Placement
 
 # on a trial: the function of one of these modules that is named as its finding
 RULES: tuple[Rule, ...] = tuple(
@@ -27,29 +27,29 @@ RULES: tuple[Rule, ...] = tuple(
 class Diagnosis:
     """What a study says is wrong."""
 
-    findings: tuple[Finding, ...]  # of every trial
-    first: tuple[Finding, ...]  # of the headline and the study, what explains the most time first
+    first: tuple[Finding, ...]  # what explains the most time first
     not_examined: tuple[tuple[FindingName, Need], ...] = ()  # what the headline has no data for
 
 
 def diagnose_study(results: Facts, around: Around) -> Diagnosis:
-    """The findings of every setting, the headline's ranked."""
-    headline, there = results.headline, grouped(scaling_first(results.references), _where)
-    peers = {where: Peers.of(records, results.fit) for where, records in there.items()}
-    cases = {
-        record.trial_id: Case(record, results.fit, peers[_where(record)], around)
-        for record in results.references
-    }
-    of_trial = {
-        trial_id: ranked(_larger_batch(case, each) for each in diagnose(case))
-        for trial_id, case in cases.items()
-    }
+    """The headline's findings, the study's, and the losses of the settings that are compared with it."""
+    headline = results.headline
     of_study = failed(results, around.goes_on)  # what was not reached its driver knows
-    return Diagnosis(
-        findings=(*(finding for found in of_trial.values() for finding in found), *of_study),
-        first=ranked([*(of_trial[headline.trial_id] if headline else ()), *of_study]),
-        not_examined=not_examined(cases[headline.trial_id]) if headline else (),
-    )
+    if headline is None:
+        return Diagnosis(ranked(of_study))
+    there = [each for each in results.compared if each.config.placement == headline.config.placement]
+    case = Case(headline, results.fit, Peers.of(scaling_first(there), results.fit), around)
+    found = [_larger_batch(case, each) for each in diagnose(case)]
+    for record in results.compared:
+        wrong = losses_disagree(Case(record, results.fit)) if record is not headline else None
+        found += [replace(wrong, named={"strategy": results.label(record)})] if wrong else []
+    return Diagnosis(ranked([*found, *of_study]), not_examined(case))
+
+
+def usable(base: Facts, diagnosis: Sequence[Finding]) -> Facts:
+    """The study without the settings whose figures should not be used as they are."""
+    wrong = {each.trial_id for each in diagnosis if each.severity is Severity.PROBLEM}
+    return replace(base, references=tuple(each for each in base.references if each.trial_id not in wrong))
 
 
 def diagnose(case: Case) -> tuple[Finding, ...]:
@@ -62,13 +62,15 @@ def not_examined(case: Case) -> tuple[tuple[FindingName, Need], ...]:
     parts, has_parts = case.parts, case.config.setting.strategy != "dp" and case.config.world_size > 1
     has_clocks = any(clock for each in case.rounds for clock in each.clock_mhz)
     fixed = parts.small_batch or batch.fixed_by_batches(case)
+    larger = (each.config for each in case.fit.records if each.config.batch_size > case.config.batch_size)
+    tried = any(each.differences(case.config).keys() == {"batch_size"} for each in larger)  # to verify, say
     missing = {
         FindingName.COMMUNICATION_BOUND: (Need.VARIANTS, has_parts and parts.exposed_communication is None),
         FindingName.JITTER: (Need.VARIANTS, has_parts and parts.skew is None),
         FindingName.COSTLY_WRAPPER: (Need.VARIANTS, has_parts and parts.wrapper is None),
         FindingName.CONTENTION: (Need.VARIANTS, has_parts and parts.contention is None),
         FindingName.DATA_BOUND: (Need.PHASES, not case.phases()),
-        FindingName.BATCH_TOO_SMALL: (Need.BATCHES, fixed is None),
+        FindingName.BATCH_TOO_SMALL: (Need.BATCHES, fixed is None and not tried),
         FindingName.THROTTLING: (Need.CLOCKS, case.is_cuda and not has_clocks),
         FindingName.OTHER_PROCESSES: (Need.LOAD, load_of(case.config, case.visits) is None),
     }
@@ -76,10 +78,6 @@ def not_examined(case: Case) -> tuple[tuple[FindingName, Need], ...]:
     return tuple(
         (name, need) for name, (need, is_missing) in missing.items() if is_missing and name not in found
     )
-
-
-def _where(record: TrialRecord) -> tuple[int, Placement]:
-    return record.config.world_size, record.config.placement
 
 
 # Costs of a step, whatever its samples: more of them in a step is a fix. Other findings have their own fixes.

@@ -74,7 +74,7 @@ class MoreDevices:
     """What more devices would bring to the headline's setting."""
 
     record: TrialRecord
-    devices_per_node: int  # of the trial
+    devices_per_node: int  # of a node
     points: tuple[Expected, ...]  # by world size
     requirements: tuple[Requirement, ...]  # by world size; empty: no timeline, or strong scaling
     law: ByLaw | None = None  # what one makes of the headline's speed-up, whatever says the points
@@ -92,16 +92,19 @@ def more_devices(
     network: Network | None = None,
     sizes: Sequence[int] | None = None,
     fitted: Outlook | None = None,
+    devices_per_node: int = 1,
 ) -> MoreDevices | None:
     """What more devices would bring to the headline; None where it is of one device, or nothing is known.
 
     ``network``: to simulate ``sizes`` on, where they were not measured as if on it. ``fitted``: what is
-    predicted of the headline's setting by its steps on other numbers of devices.
+    predicted of the headline's setting by its steps on other numbers of devices. ``devices_per_node``: that
+    a node has room for, where that is known.
     """
     headline = results.headline
     if headline is None or headline.config.world_size == 1 or headline.config.oversubscribed:
         return None
-    seen = _Seen(results, headline, fitted.group.scaling if fitted else headline.config.scaling, network)
+    mode = fitted.group.scaling if fitted else headline.config.scaling
+    seen = _Seen(results, headline, mode, network, devices_per_node)
     found = dict(seen.measured())
     waits = {asked.world_size: (each.waited_s or 0.0,) * 2 for asked, each in reversed(found.items())}
     if network is not None:
@@ -114,6 +117,7 @@ def more_devices(
     requirements = tuple(
         seen.requirement(size, waits.get(size) or seen.waits_s(size))
         for size in dict.fromkeys(required if seen.can_simulate else ())
+        if size > seen.per_node  # else no link between nodes is in it
     )
     law = seen.law([each.shape.world_size for each in points] or required)
     if fitted is not None:
@@ -153,12 +157,17 @@ class _Seen:
     """The headline's setting, as its trials have shown it."""
 
     def __init__(
-        self, results: Facts, headline: TrialRecord, mode: ScalingMode, network: Network | None
+        self,
+        results: Facts,
+        headline: TrialRecord,
+        mode: ScalingMode,
+        network: Network | None,
+        devices_per_node: int,
     ) -> None:
         self._fit, self._pool = results.fit, results.fit.pool
         self._config, self._buckets = headline.config, results.fit.buckets
         self._visits, self._mode = self._fit.visits(headline), mode
-        self.per_node = -(-headline.config.world_size // (headline.nodes or 1))
+        self.per_node = max(-(-headline.config.world_size // (headline.nodes or 1)), devices_per_node)
         # a network that does not say what joins the devices of a node has them joined as those of one here
         is_inside_known = network is not None and network.local_bytes_per_s is not None
         self._is_joined_as_here = headline.nodes in (None, 1) and not is_inside_known

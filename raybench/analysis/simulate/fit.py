@@ -78,7 +78,7 @@ ROUNDS, STEP = 2, 1e-6
 class Places:
     """One row for each point or question: every column has shape ``(rows,)``."""
 
-    batch: Floats  # per device
+    batch: Floats  # per device, of all passes of a step
     world_size: Floats
     nodes: Floats
     most: Floats  # workers on the fullest node
@@ -86,7 +86,9 @@ class Places:
     @staticmethod
     def of(asked: Sequence[Question]) -> Places:
         """The columns of questions."""
-        rows = [(x.batch_size, x.shape.world_size, x.shape.nodes, max(x.shape.workers)) for x in asked]
+        rows = [
+            (x.batch_size * x.passes, x.shape.world_size, x.shape.nodes, max(x.shape.workers)) for x in asked
+        ]
         batch, world_size, nodes, most = np.array(rows, dtype=np.float64).reshape(-1, 4).T
         return Places(batch, world_size, nodes, most)
 
@@ -276,8 +278,12 @@ class Fitted:
         return np.asarray(((slopes @ self.posterior.covariance) * slopes).sum(axis=1))
 
     def compute_s(self, batch_size: int) -> Estimate:
-        """The step of one device without any other, as a function of the batch, in s."""
-        log, slopes = self._log_one_device(Places.of([Question(Shape((1,)), batch_size)]))
+        """The step of one device without any other, as a function of the batch, in s.
+
+        In as many passes as on the most devices.
+        """
+        passes = max(self.points, key=lambda each: each.shape.world_size).question.passes
+        log, slopes = self._log_one_device(Places.of([Question(Shape((1,)), batch_size, None, passes)]))
         return self._estimates(log, self._variance(slopes))[0]
 
     def predict(self, questions: Sequence[Question]) -> list[Expected]:
@@ -286,7 +292,7 @@ class Fitted:
         (log_step, by_step), (log_one, by_one) = self.log_step(at), self._log_one_device(at)
         repeat = max(self.posterior.noise, LEAST_NOISE) ** 2
         beyond = np.maximum(0.0, np.log2(at.world_size / self.world_sizes[-1]))
-        is_new = ~np.isin(at.batch, [each.question.batch_size for each in self.points])
+        is_new = ~np.isin(at.batch, Places.of([each.question for each in self.points]).batch)
         again = repeat + (GROWTH * beyond) ** 2 + (NEW_BATCH * is_new) ** 2
         steps = self._estimates(log_step, self._variance(by_step) + again)
         efficiencies = self._estimates(log_one - log_step, self._variance(by_one - by_step) + again)

@@ -22,7 +22,7 @@ from raybench.analysis.simulate.timeline import AT_ONCE, Compute, Wire, factors,
 from raybench.analysis.stats.rounds import level, series
 from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
-from raybench.spec.network import Network
+from raybench.spec.network import Algorithm, Network, steps_of
 
 # of a small all-reduce between two devices, where nothing measured it: within a factor of ten either way
 USUAL_LATENCY_S = {"gloo": 300e-6, "nccl": 30e-6}
@@ -55,9 +55,10 @@ class KnownWire:
 def network_of(links: Iterable[Link], name: str, *, through_adapters: bool = False) -> Network | None:
     """The network whose all-reduces a sweep has timed; None without two nodes.
 
-    By the most nodes, of these by the most devices; within a node by the most devices of one. All of the
-    latency between nodes is of the steps between them. ``through_adapters``: the devices of one node reached
-    each other so. In a ring each sends as much, all of it over the node's links; of more nodes one does.
+    By the most nodes, of these by the most devices; within a node by the most devices of one. What a node's
+    own steps leave of the latency is of those between nodes, a ring's on gloo, on NCCL a tree's: it takes the
+    faster of the two. ``through_adapters``: the devices of one node reached each other so. In a ring each
+    sends as much, all of it over the node's links; of more nodes one does.
     """
     found = [each for each in links if each.collective == "all_reduce" and each.place.world_size > 1]
     if through_adapters and found:
@@ -65,11 +66,7 @@ def network_of(links: Iterable[Link], name: str, *, through_adapters: bool = Fal
         size = widest.place.world_size
         (worst, best), latency_s = _ends(widest, 2 * (size - 1))
         return Network(
-            name=name,
-            devices_per_node=size,
-            bytes_per_s=(size * worst, size * best),
-            latency_s=latency_s,
-            source=f"a sweep of {size} devices through the adapters of their node",
+            name=name, devices_per_node=size, bytes_per_s=(size * worst, size * best), latency_s=latency_s
         )
     across = max(found, key=lambda each: (each.place.nodes or 1, each.place.world_size), default=None)
     if across is None or across.place.nodes in (None, 1):
@@ -81,22 +78,22 @@ def network_of(links: Iterable[Link], name: str, *, through_adapters: bool = Fal
     if alone is not None:
         near = _ends(alone, 2 * (alone.place.world_size - 1))
         local = {"local_bytes_per_s": near[0], "local_latency_s": near[1]}
-    between = min(2 * nodes, 2 * (size - 1))
-    within_s = [(2 * (size - 1) - between) * each for each in local["local_latency_s"]]
-    far = _ends(across, between, within_s)
+    per_node = -(-size // nodes)
+    algorithms: tuple[Algorithm, ...] = ("ring",) if across.place.backend == "gloo" else ("ring", "tree")
+    inside, between = steps_of(algorithms[-1], size, -(-size // per_node), per_node)
+    far = _ends(across, between, [inside * each for each in local["local_latency_s"]])
     return Network(
         name=name,
-        devices_per_node=-(-size // nodes),
+        devices_per_node=per_node,
         bytes_per_s=far[0],
         latency_s=far[1],
-        algorithms=("ring",) if across.place.backend == "gloo" else ("ring", "tree"),
-        source=f"a sweep of {size} devices on {nodes} nodes",
+        algorithms=algorithms,
         **local,
     )
 
 
 def _ends(
-    link: Link, steps: int, others_s: Sequence[float] = (0.0, 0.0)
+    link: Link, steps: float, others_s: Sequence[float] = (0.0, 0.0)
 ) -> tuple[tuple[float, float], tuple[float, float]]:
     """Bus bandwidth in bytes/s and the latency of one of so many steps in s, each from worst to best.
 

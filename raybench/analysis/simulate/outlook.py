@@ -85,7 +85,8 @@ def _one_device_s(group: MeasuredGroup, fitted: Fitted, batch: int) -> Estimate:
     """A step of the whole global batch on one device: as measured, else as the model has it."""
     alone = group.question(Shape((1,)), batch, "strong")
     for each in group.distinct:
-        if (each.shape, each.question.batch_size) == (alone.shape, alone.batch_size):
+        of_step = each.question.batch_size * each.question.passes
+        if (each.shape, of_step) == (alone.shape, alone.batch_size * alone.passes):
             return each.step_time_s
     return fitted.compute_s(alone.batch_size)
 
@@ -120,12 +121,9 @@ class Outlook:
 
     @cached_property
     def laws(self) -> Mapping[int, ByLaw]:
-        """By batch, what a law makes of its speed-up on the most devices.
-
-        Under weak scaling of two numbers of devices: of more, what further ones brought is measured.
-        """
-        is_strong, sizes = self.group.scaling == "strong", self.group.world_sizes
-        if self.group.refused or self.scaling != self.group.scaling or (not is_strong and len(sizes) > 2):
+        """By batch, what a law makes of its speed-up on the most devices."""
+        is_strong = self.group.scaling == "strong"
+        if self.group.refused or self.scaling != self.group.scaling:
             return {}
         asked = sorted({each.shape.world_size for each in self.predicted})
         found = dict[int, ByLaw | None]()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import mean
 
 from raybench.analysis import choice
@@ -22,7 +23,6 @@ from raybench.analysis.units import level_unit
 from raybench.machine.environment import Environment
 from raybench.records.measured_csv import MeasuredRow, MeasuredTable
 from raybench.records.record import TrialRecord
-from raybench.records.requests import Configuration
 from raybench.spec.knobs import Setting
 from raybench.spec.plural import plural
 from raybench.spec.study import Study
@@ -45,38 +45,43 @@ def group_of_study(results: Facts) -> MeasuredGroup | None:
     alike = [record for record in usable if without_batch(record.config).same_question(asked)]
     fitted = [record for record in alike if same_devices(record, headline)]
     trials = scaling_first(fitted)
-    mode, ratio = _counted(trials)
-    return MeasuredGroup(
+    mode, ratio, questions = _counted(headline.config.scaling, [_asked(record) for record in trials])
+    group = MeasuredGroup(
         model=model_name(headline.config.workload),
         setting=_setting_words(results, headline) if len(usable) > len(alike) else "",
         scaling=mode,
         passes=headline.config.setting.gradient_accumulation,
-        measurements=(
-            *_one_device(results, trials, mode),
-            *(_record_measurement(results, record, mode, ratio) for record in trials),
-        ),
+        measurements=tuple(map(partial(_record_measurement, results), trials, questions)),
         counted=ratio or 1.0,
         notes=tuple(_notes(results, usable, alike, headline)),
         refused=None if ratio else "samples do not scale",
     )
+    return replace(group, measurements=(*_one_device(results, trials, group), *group.measurements))
 
 
-def _counted(trials: Sequence[TrialRecord]) -> tuple[ScalingMode, float | None]:
-    """As which scaling the trials are fitted, and how many samples a step has for each of a batch.
+# where, the batch, passes, and the samples as they were counted; None: those of the batch
+_Step = tuple[Shape, int, int, float | None]
 
-    What a study asks for; of a script, which decides itself, by the samples that its steps had: None where
-    these are neither as many for each device nor in all.
+
+def _asked(record: TrialRecord) -> _Step:
+    setting, is_script = record.config.setting, isinstance(record.config.workload, ScriptSpec)
+    samples = record.steps.samples_per_step if record.steps and is_script else None
+    return shape_of(record), setting.batch_size, setting.gradient_accumulation, samples
+
+
+def _counted(said: ScalingMode, steps: Sequence[_Step]) -> tuple[ScalingMode, float | None, list[Question]]:
+    """As which scaling steps are fitted, how many samples each has for each of a batch, and their questions.
+
+    As it is said; of a script, which decides itself, by the samples that its steps had: None where these are
+    neither as many for each device nor in all.
     """
-    config = trials[0].config
-    if not isinstance(config.workload, ScriptSpec):
-        return config.scaling, 1.0
-    modes: tuple[ScalingMode, ...] = ("weak", "strong")
+    modes: tuple[ScalingMode, ...] = (said, "weak", "strong", said)
     for mode in modes:
-        found = [(each.steps, _question(each.config, shape_of(each), mode).samples) for each in trials]
-        ratios = [steps.samples_per_step / samples for steps, samples in found if steps is not None]
+        asked = [Question.of(shape, batch, mode, passes) for shape, batch, passes, _ in steps]
+        ratios = [(each[-1] or x.samples) / x.samples for each, x in zip(steps, asked, strict=True)]
         if max(ratios) - min(ratios) <= ALIKE * max(ratios):
-            return mode, mean(ratios)
-    return config.scaling, None
+            return mode, mean(ratios), [replace(each, counted=mean(ratios)) for each in asked]
+    return said, None, [replace(each, counted=ratio) for each, ratio in zip(asked, ratios, strict=True)]
 
 
 def outlook_of_study(results: Facts, run: Work, devices_per_node: int) -> Outlook | None:
@@ -95,9 +100,7 @@ def devices_of_node(environment: Environment, study: Study) -> int:
     return environment.usable_cores // study.resources.cpus_per_worker
 
 
-def _record_measurement(
-    results: Facts, record: TrialRecord, mode: ScalingMode, counted: float | None
-) -> Measurement:
+def _record_measurement(results: Facts, record: TrialRecord, question: Question) -> Measurement:
     found, config = results.scalings[record.trial_id], record.config
     over_one = found.baseline is not None and found.baseline.world_size == 1
     together, compute_s = level_unit(config, results.buckets, "concurrent"), None
@@ -105,10 +108,8 @@ def _record_measurement(
         compute_s = found.step_time_s.value
     elif results.pool.has(together):
         compute_s = results.pool.time(together).value
-    assert record.steps is not None
-    asked = _question(config, shape_of(record), mode)
     return Measurement(
-        question=replace(asked, counted=counted or record.steps.samples_per_step / asked.samples),
+        question=question,
         step_time_s=found.step_time_s,
         compute_s=compute_s,
         efficiency=found.efficiency if over_one else None,
@@ -126,13 +127,7 @@ def shape_of(record: TrialRecord) -> Shape:
     return Shape.even(size, nodes)
 
 
-def _question(config: Configuration, shape: Shape, mode: ScalingMode) -> Question:
-    """What a configuration asks, on ``shape``."""
-    setting = config.setting
-    return Question.of(shape, setting.batch_size, mode, setting.gradient_accumulation)
-
-
-def _one_device(results: Facts, trials: Sequence[TrialRecord], mode: ScalingMode) -> list[Measurement]:
+def _one_device(results: Facts, trials: Sequence[TrialRecord], group: MeasuredGroup) -> list[Measurement]:
     """One device where it has no trial of its own: in the rounds of the most devices, as costs have it."""
     known = {record.config.setting.batch_size for record in trials if record.config.world_size == 1}
     found = list[Measurement]()
@@ -143,7 +138,7 @@ def _one_device(results: Facts, trials: Sequence[TrialRecord], mode: ScalingMode
         known.add(batch)
         found.append(
             Measurement(
-                question=_question(record.config, Shape((1,)), mode),
+                question=group.question(Shape((1,)), batch, group.scaling),
                 step_time_s=one.step_time_s,
                 compute_s=one.step_time_s.value,
                 mean_step_s=one.mean_step_s,
@@ -172,7 +167,7 @@ def _setting_words(results: Facts, headline: TrialRecord) -> str:
 
 
 def groups_of_table(table: MeasuredTable, asked: ScalingMode | None = None) -> list[MeasuredGroup]:
-    """A group for each model, device, input and study, in the file's order, of one setting.
+    """A group for each model and context, in the file's order, of one setting.
 
     ``asked`` is the scaling of a file that does not say it, else weak. Of several settings the one of the
     most world sizes is taken, of these the one of the most rows, then the first.
@@ -182,31 +177,37 @@ def groups_of_table(table: MeasuredTable, asked: ScalingMode | None = None) -> l
     return [_group(table, rows, scaling) for rows in families.values()]
 
 
-def _knobs(row: MeasuredRow) -> tuple[tuple[str, str], ...]:
-    """Knobs and variables but the batch with their values, as the file has them."""
-    return *row.setting, ("gradient_accumulation", str(row.gradient_accumulation))
+def _knobs(row: MeasuredRow, but: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """Knobs and variables but the batch and ``but`` with their values, as the file has them."""
+    every = *row.setting, ("gradient_accumulation", str(row.gradient_accumulation))
+    return tuple(each for each in every if each[0] not in but)
 
 
-def _knobs_of_one(row: MeasuredRow) -> tuple[tuple[str, str], ...]:
-    """Those that matter on one device."""
-    return tuple(each for each in _knobs(row) if each[0] not in Setting.ONE_DEVICE_INDIFFERENT)
-
-
-def _by_setting(rows: Sequence[MeasuredRow]) -> list[list[MeasuredRow]]:
+def _by_setting(rows: Sequence[MeasuredRow], but: Sequence[str]) -> list[list[MeasuredRow]]:
     """Rows of one setting each, one device first: knobs that do not matter there are not compared."""
-    several = grouped((row for row in rows if row.world_size > 1), _knobs)
-    alone = grouped((row for row in rows if row.world_size == 1), _knobs_of_one)
-    found = [[*alone.get(_knobs_of_one(group[0]), ()), *group] for group in several.values()]
+    of_one = [*but, *Setting.ONE_DEVICE_INDIFFERENT]
+    several = grouped((row for row in rows if row.world_size > 1), lambda row: _knobs(row, but))
+    alone = grouped((row for row in rows if row.world_size == 1), lambda row: _knobs(row, of_one))
+    found = [[*alone.get(_knobs(group[0], of_one), ()), *group] for group in several.values()]
     return found or list(alone.values())
 
 
 def _group(table: MeasuredTable, family: Sequence[MeasuredRow], scaling: ScalingMode) -> MeasuredGroup:
-    settings = _by_setting(family)
-    every = [dict(_knobs(rows[-1])) for rows in settings]
+    said = family[0].scaling or scaling
+    # a global batch in other passes on other devices is one setting, in several passes on as many are several
+    divided = {(row.world_size, row.batch_size, row.gradient_accumulation) for row in family}
+    is_knob = said == "weak" or len(divided) > len({each[:2] for each in divided})
+    but = () if is_knob else ("gradient_accumulation",)
+    settings = _by_setting(family, but)
+    every = [dict(_knobs(rows[-1], but)) for rows in settings]
     rows = max(settings, key=lambda rows: (len({row.world_size for row in rows}), len(rows)))
-    mode, passes = rows[0].scaling or scaling, rows[0].gradient_accumulation
     per_node = max(-(-row.world_size // row.nodes) for row in rows)
-    mine, notes = _knobs(rows[-1]), [*table.notes]
+    steps = [
+        (_shape(row, per_node), row.batch_size, row.gradient_accumulation, row.global_batch_size)
+        for row in rows
+    ]
+    mode, ratio, questions = _counted(said, steps)
+    mine, notes = _knobs(rows[-1], but), [*table.notes]
     words = ", ".join(f"{name}={value}" for name, value in mine if len({each[name] for each in every}) > 1)
     if len(settings) > 1:
         others = plural(len(settings) - 1, "other setting")
@@ -215,9 +216,11 @@ def _group(table: MeasuredTable, family: Sequence[MeasuredRow], scaling: Scaling
         model=_name(table, rows[0]),
         setting=words,
         scaling=mode,
-        passes=passes,
-        measurements=tuple(_row_measurement(row, mode, passes, per_node) for row in rows),
+        passes=max(rows, key=lambda row: row.world_size).gradient_accumulation,
+        measurements=tuple(map(_row_measurement, rows, questions)),
+        counted=ratio or 1.0,
         notes=tuple(notes),
+        refused=None if ratio else "samples do not scale",
     )
 
 
@@ -232,8 +235,7 @@ def _name(table: MeasuredTable, row: MeasuredRow) -> str:
     return f"{row.model} ({', '.join(differing)})" if differing else row.model
 
 
-def _row_measurement(row: MeasuredRow, scaling: ScalingMode, passes: int, per_node: int) -> Measurement:
-    asked = Question.of(_shape(row, per_node), row.batch_size, scaling, passes)
+def _row_measurement(row: MeasuredRow, question: Question) -> Measurement:
     step_s = Estimate(row.step_time_s, row.step_time_s, row.step_time_s, 1)
     if row.step_time_low_s is not None and row.step_time_high_s is not None:
         step_s = Estimate(row.step_time_s, row.step_time_low_s, row.step_time_high_s, row.rounds or 1)
@@ -241,7 +243,7 @@ def _row_measurement(row: MeasuredRow, scaling: ScalingMode, passes: int, per_no
     if row.communication_s is not None:
         compute_s = row.step_time_s - row.communication_s
     return Measurement(
-        question=asked,
+        question=question,
         step_time_s=step_s,
         compute_s=compute_s,
         mean_step_s=step_s.scaled(row.mean_step_time_s / row.step_time_s) if row.mean_step_time_s else None,

@@ -354,12 +354,12 @@ class _Trial:
 
         Forward and backward pass follow the batch; copies and optimizer do not. Of k micro-batches the last
         one's gradients travel, so each further one is time before. Compressing is one more copy of the
-        gradients before they are sent, and one when they are back.
+        gradients before they are sent, and one when they are back; the step without transfers, from which the
+        copies are known, has neither, whatever the trial's own compression.
         """
         own, compute = self.record.config.setting, model.compute
         more = setting.gradient_accumulation - own.gradient_accumulation
-        is_compressed, was = (each.gradient_compression != "none" for each in (setting, own))
-        copies = 1 + rates.casts * (is_compressed - was)
+        is_first = own.gradient_compression == "none" != setting.gradient_compression
         wire = model.wire
         if rates.s_per_byte is not None:
             wire = replace(wire, s_per_byte=rates.s_per_byte)
@@ -368,7 +368,7 @@ class _Trial:
             compute=Compute(
                 max(compute.before_s + more * self._micro_batch_s(), 0.0) * rates.passes,
                 tuple(ready_s * rates.passes for ready_s in compute.ready_s),
-                max(compute.tail_s * copies, 0.0),
+                compute.tail_s * (1 + rates.casts * is_first),
                 compute.after_s,
             ),
             bytes_share=compressed_share(setting.gradient_compression, self.timeline.element_bytes),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +13,7 @@ from raybench.analysis.phases import PhaseRow
 from raybench.analysis.results import StudyResults
 from raybench.analysis.scaling import one_device
 from raybench.analysis.stats.statistics import Estimate
-from raybench.analysis.waterfall import Waterfall
+from raybench.analysis.waterfall import Parts, Waterfall
 from raybench.records.requests import Variant
 from raybench.report.format import (
     duration_words,
@@ -31,16 +32,13 @@ from raybench.report.table import Column, Table, empty_table, make_table, number
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-PART_WORDS = {
-    "ideal": "ideal",
-    "small_batch": "small batch",
-    "contention": "contention",
-    "wrapper": "wrapper",
-    "skew": "skew",
+PART_WORDS = {part.name: part.name.replace("_", " ") for part in fields(Parts)} | {
     "exposed_communication": "communication",
     "undivided": "not divided",
 }
+COMPUTE = "compute"  # of all devices, where one device's step is unknown and nothing takes it apart
 UNMEASURED: dict[Variant, str] = {
+    "plain": "one device alone",
     "base": "one device at the global batch",
     "concurrent": "all devices without the wrapper",
     "local": "steps without transfers",
@@ -51,7 +49,7 @@ LEAST_WRITTEN = 3.5  # percent of a bar: less has no room for its number
 
 
 def shares_of_step(waterfall: Waterfall) -> dict[str, Estimate]:
-    """The parts that were measured, by their names in words, the ideal one among them."""
+    """The parts that were measured, by their names in words, the ideal one among them where it is known."""
     step_s = waterfall.step_time_s.value
     return {PART_WORDS[name]: part.scaled(1 / step_s) for name, part in waterfall.parts.present().items()}
 
@@ -69,13 +67,15 @@ def waterfall_table(results: StudyResults) -> Table:
         numbers("n", lambda row: row[1].n),
     ]
     parts = [(PART_WORDS[name], part) for name, part in waterfall.parts.present().items()]
+    first = "Ideal: what one device needs for its share of the samples"
+    if waterfall.parts.ideal is None and waterfall.compute_s is not None:
+        parts, first = [(COMPUTE, waterfall.compute_s), *parts], "Compute: all devices, with nothing sent"
     beside = ("transfers alone", waterfall.replay_s), ("hidden by overlap", waterfall.hidden_communication_s)
     alone = [(name, value) for name, value in beside if value is not None]
     rate, ratio = waterfall.bus_bandwidth_bytes_per_s, waterfall.compute_to_communication
-    many = results.devices(waterfall.world_size)
     words = [
-        f"One step on {many} ({results.headline_label}), n rounds. Ideal: what one device needs for its "
-        "share of the samples; the other parts are differences, also below 0.",
+        f"One step on {results.devices(waterfall.world_size)} ({results.headline_label}), n rounds. {first}; "
+        "the other parts are differences, also below 0.",
         "Transfers alone: with no compute at the time; hidden: these less communication, below 0 where they "
         "slow compute down."
         if alone
@@ -87,8 +87,7 @@ def waterfall_table(results: StudyResults) -> Table:
             for variant, why in waterfall.missing.items()
         ),
     ]
-    caption = " ".join(filter(None, words))
-    return make_table(title, caption, columns, [*parts, ("step time", step_s), *alone])
+    return make_table(title, " ".join(filter(None, words)), columns, [*parts, ("step time", step_s), *alone])
 
 
 def phases_table(results: StudyResults) -> Table:
@@ -133,6 +132,7 @@ def phases_table(results: StudyResults) -> Table:
 
 PART_LOOKS = {  # colour, hatch and legend: bars are read without colours too
     "ideal": ("#9aa4b0", "", "computing (one device)"),
+    COMPUTE: ("#9aa4b0", "", "computing (all devices)"),
     "small batch": ("#F0E442", "...", "small batch"),
     "contention": ("#E69F00", "///", "contention (slower side by side)"),
     "wrapper": ("#009E73", "xxx", "wrapper"),
@@ -152,17 +152,19 @@ def shares_drawn(waterfall: Waterfall) -> dict[str, float]:
         for name, share in shares_of_step(waterfall).items()
         if name == PART_WORDS["ideal"] or (share.low > 0 and name != PART_WORDS["undivided"])
     }
+    if waterfall.parts.ideal is None and waterfall.compute_s is not None:
+        sure = {COMPUTE: waterfall.compute_s.value / waterfall.step_time_s.value} | sure
     left = 1.0 - sum(sure.values())
     return sure | {REST: left} if left > 0 else sure
 
 
 def seen_words(bars: Sequence[Mapping[str, float]], where: str) -> str:
-    """What holds of every bar; of one alone its largest loss too."""
-    ideals = [shares[PART_WORDS["ideal"]] for shares in bars]
-    if min(ideals) > WHOLE:
+    """What holds of every bar, which begins with what computing needs; of one alone its largest loss too."""
+    computing = [next(iter(shares.values())) for shares in bars]
+    if min(computing) > WHOLE:
         return f"Computing takes the whole step {where}"
-    words = f"Computing takes {range_words(ideals, '{:.0%}'.format)} of a step {where}"
-    lost = {name: share for name, share in bars[0].items() if name not in (PART_WORDS["ideal"], REST)}
+    words = f"Computing takes {range_words(computing, '{:.0%}'.format)} of a step {where}"
+    lost = {name: share for name, share in [*bars[0].items()][1:] if name != REST}
     if len(bars) > 1 or not lost:
         return f"{words}, the rest is lost"
     most = max(lost, key=lambda name: lost[name])
@@ -172,8 +174,8 @@ def seen_words(bars: Sequence[Mapping[str, float]], where: str) -> str:
 def draw_waterfall(settings: Sequence[Plotted]) -> Figure | None:
     """A bar for each setting on several devices, in shares of its step; None without one."""
     found = [
-        (words, each.waterfall, devices_of(each.main.config))
-        for words, each in settings
+        (name, each.waterfall, devices_of(each.main.config))
+        for name, each in settings
         if each.waterfall is not None and each.waterfall.world_size > 1
     ]
     if not found:
@@ -195,9 +197,7 @@ def draw_waterfall(settings: Sequence[Plotted]) -> Figure | None:
             bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0, "alpha": 0.85},
         )  # fmt: skip
         left += shares
-    labels = [
-        f"{label_lines(words, 30)}\n{duration_words(each.step_time_s.value)}" for words, each, _ in found
-    ]
+    labels = [f"{label_lines(name, 30)}\n{duration_words(each.step_time_s.value)}" for name, each, _ in found]
     axes.set_yticks(range(len(labels)), labels)
     axes.invert_yaxis()
     axes.grid(visible=False)

@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch.profiler import ProfilerActivity
 
+from raybench.errors import InvalidTrialError
 from raybench.machine import gpus
 from raybench.machine.host import DeviceKind, host_id
 from raybench.records.results import NUMANode, PCIeLink
@@ -73,7 +74,12 @@ class CUDADevice(Device):
         return torch.cuda.get_device_name(self.torch_device)
 
     def activate(self, setting: Setting, threads: int) -> None:
-        """tf32, for convolutions too, and cuDNN's search for the fastest algorithms."""
+        """tf32, for convolutions too, and cuDNN's search for the fastest algorithms.
+
+        Raises ``InvalidTrialError`` for tf32 on a GPU that computes in fp32 instead.
+        """
+        if setting.precision == "tf32" and torch.cuda.get_device_capability(self.torch_device) < (8, 0):
+            raise InvalidTrialError(f"precision tf32 exists on GPUs from A100 on (received {self.name()})")
         torch.cuda.set_device(self.torch_device)  # code written for one GPU may have chosen another
         switches = zip(self._own_tf32, _tf32(), self._left_tf32, strict=True)
         # one that is not as it was left was set by code of the user's since
@@ -268,8 +274,11 @@ def _content(file: int) -> str:
 
 
 def networks_in(log: str) -> str | None:
-    """The networks of NCCL's lines "... [send] via NET/IB/0(3)/GDRDMA/Shared", each once."""
-    found = re.findall(r"\[send\] via NET/([^/\n]+)/\d+(?:\(\d+\))?(/GDRDMA)?", log)
+    """The networks of NCCL's lines "... [receive] via NET/IB/0/GDRDMA/Shared", each once.
+
+    On GPUs before A100 without NVLink NCCL sends without GPUDirect on purpose, and receives with it.
+    """
+    found = re.findall(r"\[receive\] via NET/([^/\n]+)/\d+(/GDRDMA)?", log)
     return ", ".join(sorted({"".join(each) for each in found})) or None
 
 

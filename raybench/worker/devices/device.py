@@ -6,7 +6,7 @@ import ctypes
 import gc
 import os
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter, process_time, sleep
@@ -244,19 +244,14 @@ def _keep_freed_memory() -> None:
     """
     if any(name.startswith(host.MALLOC_PREFIX) or name == "GLIBC_TUNABLES" for name in os.environ):
         return
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):  # another C library than glibc
-        return
-    for parameter, value in host.KEPT_BY_MALLOC.values():
-        mallopt(parameter, value)
+    with suppress(OSError, AttributeError):  # another C library than glibc
+        for parameter, value in host.KEPT_BY_MALLOC.values():
+            ctypes.CDLL(None).mallopt(parameter, value)
 
 
 def _return_freed_memory() -> None:
-    try:
+    with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
-    except (OSError, AttributeError):
-        pass
 
 
 def status_bytes(name: str) -> int | None:

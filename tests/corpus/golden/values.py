@@ -74,8 +74,7 @@ def _of_study(store: ResultsDirectory) -> Sections:
     results = with_left_out(results, [left_out_words(each) for each in notes], "")
     return {
         "summary.csv": _keyed((row.trial_id, row.row()) for row in results.summaries),
-        "findings": _keyed(map(_finding, results.findings)),
-        "diagnosis": {"findings": {"sorted": sorted(_finding(each)[0] for each in results.diagnosis)}},
+        "findings": _keyed(map(_finding, results.diagnosis)),
         "choice": _choice(results),
         "costs": _keyed(
             (
@@ -99,7 +98,7 @@ def _finding(finding: Finding) -> tuple[str, Row]:
 def _choice(results: StudyResults) -> dict[str, Row]:
     best, use = results.best, results.recommendation
     return {
-        "best": {"trial_id": best.record.trial_id, "is_default": best.is_default} if best else {},
+        "best": {"trial_id": best.trial_id, "is_default": best is results.default} if best else {},
         "gains": {trial_id: _gain(gain) for trial_id, gain in sorted(results.gains.items())},
         "chosen": {"trial_ids": sorted(each.record.trial_id for each in results.chosen)},
         "recommendation": {

@@ -7,7 +7,7 @@ import pytest
 from raybench.analysis import choice
 from raybench.analysis.objectives import Candidate
 from raybench.analysis.resolve import resolve
-from raybench.analysis.scaling import scaling
+from raybench.analysis.scaling import Measured, scaling
 from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, StepsRequest, Variant
@@ -107,9 +107,10 @@ def test_failed_suggestions_count_but_are_no_candidates() -> None:
     spec = study(**BATCHES)
     asked_for = [asked(spec, "scaling", setting, 2) for setting in spec.knobs.grid()]
     records = [*run_all(FakeRunner(noise=QUIET), asked_for[:2])[0], failed(asked_for[2])]
-    best = resolve(spec, records).best
-    assert best is not None
-    assert (best.num_suggestions, best.num_failed) == (3, 1)
+    one, *others = run_all(FakeRunner(noise=QUIET), asked_for[:1])[0], failed(asked_for[1])
+    assert len(resolve(spec, records).rivals) == 2
+    assert resolve(spec, [*one, *others]).best is not None
+    assert resolve(spec, one).best is None
 
 
 def test_oversubscribed_trials_are_no_candidates() -> None:
@@ -145,9 +146,9 @@ def test_the_winner_has_most_of_what_is_to_be_most_and_least_of_what_is_to_be_le
     values = [Estimate(value, value - 5, value + 5, 10) for value in (2.0, 3.0, 1.0)]
     candidates = [Candidate(records[0], (value,)) for value in values]
     for objective, value in (("throughput", 3.0), ("efficiency", 3.0), ("cost_per_sample", 1.0)):
-        (winner,) = choice.winners(study(search={"objectives": [objective]}), candidates)
+        (winner,) = choice.winners(study(search={"objectives": [objective]}), candidates, Measured(records))
         assert winner.values[0].value == value  # by what is expected, however sure it is
-    assert choice.winners(study(), []) == []
+    assert choice.winners(study(), [], Measured([])) == []
 
 
 def test_of_several_objectives_the_front_wins_and_its_first_is_the_best() -> None:
@@ -158,7 +159,7 @@ def test_of_several_objectives_the_front_wins_and_its_first_is_the_best() -> Non
     assert [batch(each.record) for each in facts.chosen] == [32, 64, 128]
     assert facts.winners == [each.record for each in facts.chosen]
     assert facts.best is not None
-    assert batch(facts.best.record) == 128
+    assert batch(facts.best) == 128
 
 
 # --- where settings are compared
@@ -169,8 +170,7 @@ def test_with_two_placements_the_first_decides_whoever_asks() -> None:
     records = run_all(FakeRunner(slow_when_spread, QUIET), placed(spec))[0]
     named = resolve(spec, records).best
     assert named is not None
-    assert (batch(named.record), named.record.config.placement) == (64, "pack")
-    assert named.num_suggestions == 3
+    assert (batch(named), named.config.placement) == (64, "pack")
 
 
 def test_the_order_of_the_placements_decides() -> None:
@@ -193,6 +193,22 @@ def test_a_grid_may_compare_with_its_own_smallest_world_size() -> None:
     efficiency = resolve(spec, records).scaling(chosen.record).efficiency
     assert efficiency is not None
     assert efficiency.value == pytest.approx(0.011 / 0.0115 * 64 / 64, rel=0.05)
+
+
+def test_an_efficiency_over_more_devices_is_no_candidate() -> None:
+    """Batch 128 does not fit one device, so that its efficiency of 96% is over two of them."""
+
+    def model(config: Configuration, setting: Setting) -> StepCosts:
+        missing: dict[Variant, str] = {"plain": "out of memory"} if setting.batch_size == 128 else {}
+        return StepCosts(plain_s=0.01, exposed_s=0.01 + 0.0002 * config.world_size, missing=missing)
+
+    spec = study(**BATCHES, scaling={"world_sizes": [2, 4]}, search={"objectives": ["efficiency"]})
+    asked_for = [asked(spec, "scaling", setting, size) for setting in spec.knobs.grid() for size in (2, 4)]
+    facts = resolve(spec, run_all(FakeRunner(model, QUIET), asked_for)[0])
+    sizes = {batch(each): facts.scaling(each).baseline for each in facts.rivals}
+    assert {size: base and base.world_size for size, base in sizes.items()} == {32: 1, 64: 1, 128: 2}
+    (chosen,) = facts.chosen
+    assert batch(chosen.record) != 128
 
 
 # --- the headline

@@ -8,8 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from raybench.analysis.largest_batch import Bound, LargestFit, Probe, Rules, decide
+from raybench.analysis.largest_batch import Bound, LargestFit, Probe, Rules, decide, rules
 from raybench.spec import Setting
+from tests.unit.studies import study
 
 GIB = 2**30
 RULES = Rules(smallest=1, most=65536, predicts_memory=False)
@@ -125,6 +126,13 @@ def test_a_timeout_that_came_unforeseen_counts_as_too_large():
 def test_nothing_fits():
     found, tried = search(lambda batch: Probe(batch, Bound.MEMORY, "planted"))
     assert (found.batch_size, found.fitting, tried) == (None, None, [1])
+
+
+@pytest.mark.parametrize(("as_if", "smallest"), [(None, 16), ([64], 128), ([12, 64], 384)])
+def test_the_smallest_global_batch_divides_as_if_there_were_more_devices_too(as_if, smallest):
+    """As 104 samples were measured as if on 64 devices with one each."""
+    spec = study(scaling={"mode": "strong", "as_if": as_if}, knobs={"batch_size": ["max"]})
+    assert rules(spec, Setting(gradient_accumulation=2), (1, 2, 8), "cpu").smallest == smallest
 
 
 def test_strong_scaling_counts_in_batches_that_divide():

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.analysis.objectives import Candidate, objective_value, pareto_front
+from raybench.analysis.objectives import objective_value
+from raybench.analysis.resolve import resolve
 from raybench.analysis.scaling import scaling
-from raybench.analysis.stats.statistics import Estimate
+from raybench.machine.host import Resources
+from raybench.plan.resolve import make_plan
 from raybench.records.record import TrialRecord
+from raybench.records.requests import Configuration
+from raybench.spec import Setting
 from raybench.spec.study import Objective
-from tests.support.planted import QUIET, StepCosts
-from tests.unit.studies import failed, measured, request
+from tests.support.planted import QUIET, FakeRunner, Noise, StepCosts, run_all
+from tests.unit.studies import failed, measured, request, study
 
 
 def value(record: TrialRecord, objective: Objective, price: float | None = None) -> float:
@@ -29,40 +33,54 @@ def test_objectives() -> None:
     assert objective_value(failed(request()), "throughput", scaling(record)) is None
 
 
-def near(value: float, half: float = 0.0) -> Estimate:
-    return Estimate(value, value - half, value + half, 10)
+Planted = dict[int, tuple[float, int]]  # by batch: samples/s, and bytes
+
+
+def front(planted: Planted, noise: Noise = QUIET, *objectives: Objective, seed: int = 1) -> list[int]:
+    """The batches on the Pareto front of a study on two devices, the default the first."""
+    chosen = objectives or ("throughput", "peak_memory")
+    knobs, search = {"batch_size": [*planted]}, {"objectives": chosen}
+    spec = study(knobs=knobs, search=search, scaling={"world_sizes": [1, 2]}, resources={"device": "cpu"})
+
+    def model(config: Configuration, setting: Setting) -> StepCosts:
+        rate, memory = planted[setting.batch_size]
+        step_s = 2 * setting.batch_size / rate
+        return StepCosts(plain_s=0.5 * step_s, exposed_s=0.5 * step_s, memory_bytes=memory)
+
+    plan = make_plan(spec, Resources("cpu", 2, "a CPU", 1))
+    records = run_all(FakeRunner(model, noise, seed=seed), plan.first_visits())[0]
+    return [each.record.config.setting.batch_size for each in resolve(plan.study, records).chosen]
 
 
 def test_pareto_front_keeps_what_nothing_beats() -> None:
-    record = measured(StepCosts(plain_s=0.01), QUIET)
-    values = [(100.0, 5.0), (90.0, 3.0), (80.0, 4.0), (100.0, 6.0), (90.0, 3.0)]
-    candidates = [Candidate(record, (near(rate), near(memory))) for rate, memory in values]
-    front = pareto_front(candidates, ("throughput", "peak_memory"))
-    found = [tuple(each.value for each in one.values) for one in front]
-    assert found == [(100.0, 5.0), (90.0, 3.0), (90.0, 3.0)]
+    planted = {10: (10e3, 500), 20: (9e3, 300), 30: (8e3, 400), 40: (10e3, 600), 50: (9e3, 300)}
+    assert front(planted) == [10, 20, 50]
+    assert front(planted, QUIET, "cost_per_sample", "peak_memory") == [10, 20, 50]
+    assert front(planted, QUIET, "peak_memory", "throughput", "cost_per_sample") == [10, 20, 50]
+
+
+def test_memory_within_the_minimum_gain_is_equal() -> None:
+    assert front({10: (10e3, 1000), 20: (9e3, 999)}) == [10]
+    assert front({10: (10e3, 1000), 20: (9e3, 900)}) == [10, 20]
+    assert front({10: (10e3, 1000), 20: (10e3, 999)}) == [10, 20]
+
+
+def test_what_is_slower_in_the_same_rounds_is_slower_on_the_front() -> None:
+    """Visits differ by more than the settings do, which each visit compares."""
+    noise = Noise(block=0.01, trial=0.05, unit=0.004)
+    for seed in range(4):
+        assert front({10: (10e3, 1000), 20: (9.4e3, 900)}, noise, seed=seed) == [10, 20]
+        assert front({10: (10e3, 1000), 20: (9.4e3, 999)}, noise, seed=seed) == [10]
 
 
 def test_what_is_faster_by_luck_alone_does_not_stand_beside_what_takes_less_memory() -> None:
-    record = measured(StepCosts(plain_s=0.01), QUIET)
-    lucky, small = Candidate(record, (near(101, 5), near(6))), Candidate(record, (near(100, 5), near(5)))
-    surely = Candidate(record, (near(120, 5), near(6)))
-    assert pareto_front([lucky, small], ("throughput", "peak_memory")) == [small]
-    assert pareto_front([surely, small], ("throughput", "peak_memory")) == [surely, small]
+    noise = Noise(block=0.05, trial=0.05, unit=0.05)
+    assert front({10: (10.05e3, 600), 20: (10e3, 500)}, noise) == [20]
+    assert front({10: (20e3, 600), 20: (10e3, 500)}, noise) == [10, 20]
 
 
-def test_a_front_of_estimates() -> None:
-    record = measured(StepCosts(plain_s=0.01), QUIET)
-
-    def on_front(*options: tuple[Estimate, Estimate]) -> list[bool]:
-        candidates = [Candidate(record, each) for each in options]
-        front = pareto_front(candidates, ("cost_per_sample", "peak_memory"))
-        return [each in front for each in candidates]
-
-    sure = near(1, 0.1), near(4, 0.1)
-    assert on_front(sure, (near(2, 0.1), near(5, 0.1))) == [True, False]
-    assert on_front(sure, (near(2, 1.0), near(5, 0.1))) == [True, False]  # no faster, and surely dearer
-    assert on_front(sure, (near(1.1, 0.2), near(4.1, 0.2))) == [True, True]  # noise can turn both around
-    assert on_front(sure, (near(0.9, 0.3), near(5, 0.1))) == [
-        True,
-        False,
-    ]  # faster by luck, and surely dearer
+def test_efficiencies_are_compared_by_their_own_contrasts() -> None:
+    """All batches have an efficiency of half: the baseline of each is as much slower as its step."""
+    planted = {10: (10e3, 600), 20: (5e3, 500)}
+    assert front(planted, QUIET, "efficiency", "peak_memory") == [20]
+    assert front(planted, QUIET, "efficiency", "throughput") == [10]

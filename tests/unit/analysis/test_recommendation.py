@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from raybench.analysis.findings.finding import FindingName
 from raybench.analysis.findings.verifications import verifications
 from raybench.analysis.recommendation import Basis, Recommendation, recommendation
 from raybench.analysis.resolve import resolve
 from raybench.analysis.results import analyse
 from raybench.analysis.stats.verdict import Verdict
+from raybench.records.results import LossParity
 from raybench.spec import Setting
 from raybench.spec.knobs import KnobValue
 from tests.support.planted import QUIET, FakeRunner, Noise, StepCosts, run_all
@@ -74,8 +76,8 @@ def test_a_best_of_which_little_is_known_hides_no_setting_that_is_better() -> No
     ]
     results = analyse(SPEC, records)
     assert results.best is not None
-    assert results.best.record.config.setting == WINNER
-    gain, said = results.gain(results.best.record), results.recommendation
+    assert results.best.config.setting == WINNER
+    gain, said = results.gain(results.best), results.recommendation
     assert gain is not None
     assert gain.verdict is Verdict.UNKNOWN
     assert said is not None
@@ -97,9 +99,9 @@ def test_a_knob_that_is_not_shown_to_add_stays_at_its_default() -> None:
     said = results.recommendation
     assert said is not None
     assert results.best is not None
-    assert results.best.record.config.setting == Setting(batch_size=128, bucket_cap_mb=5)
+    assert results.best.config.setting == Setting(batch_size=128, bucket_cap_mb=5)
     assert said.config.setting == Setting(batch_size=128)
-    assert said.simpler_than is results.best.record
+    assert said.simpler_than is results.best
 
 
 def test_without_a_choice_what_was_measured() -> None:
@@ -146,3 +148,37 @@ def test_of_tested_changes_the_simplest_that_is_as_good(
     assert said is not None
     assert said.basis is Basis.VERIFIED
     assert said.config.differences(requests[0].config) == expected
+
+
+WRONG = LossParity(samples_per_step=128, losses=(2.3, 2.9), reference_losses=(2.3, 2.1))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "expected"),
+    [
+        ([], (Basis.BETTER, "fsdp", 32)),
+        (["fsdp"], (Basis.BETTER, "ddp", 64)),
+        (["ddp"], (Basis.ALONE, "fsdp", 32)),  # the default's figures are nothing to compare with
+        (["ddp", "fsdp"], None),
+    ],
+)
+def test_a_setting_whose_losses_are_wrong_is_a_finding_and_not_recommended(
+    wrong: list[str], expected: tuple[Basis, str, int] | None
+) -> None:
+    """FSDP is fastest, and a batch of 64 second."""
+    spec = study(knobs={"batch_size": [32, 64], "strategy": ["ddp", "fsdp"]})
+
+    def costs(request: Any, setting: Setting) -> StepCosts:
+        told = {"parity": WRONG} if request.world_size > 1 and setting.strategy in wrong else {}
+        plain_s = 0.010 if setting.batch_size == 32 else 0.022
+        exposed_s = 0.001 if setting.strategy == "fsdp" else 0.012
+        return StepCosts(plain_s=plain_s, exposed_s=exposed_s, of_result=told)
+
+    results = analyse(spec, grid(spec, (1, 2), FakeRunner(costs, QUIET))[0])
+    said, asked_of = results.recommendation, {each.trial_id: each.config for each in results.compared}
+    chosen = (said.basis, said.config.setting.strategy, said.config.batch_size) if said else None
+    assert chosen == expected
+    first = results.diagnosis[: 2 * len(wrong)]
+    assert {each.name for each in first} == ({FindingName.LOSSES_DISAGREE} if wrong else set())
+    told = [(asked_of[each.trial_id].setting.strategy, asked_of[each.trial_id].batch_size) for each in first]
+    assert sorted(told) == [(strategy, batch) for strategy in wrong for batch in (32, 64)]

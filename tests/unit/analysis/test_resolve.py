@@ -121,9 +121,9 @@ def test_more_visits_make_a_figure_surer() -> None:
 def test_the_best_is_not_the_default(visited: Facts) -> None:
     best = visited.best
     assert best is not None
-    assert best.record.config.setting.batch_size == 128
-    assert not best.is_default
-    assert best.num_suggestions == 3
+    assert best.config.setting.batch_size == 128
+    assert best is not visited.default
+    assert len(visited.rivals) == 3
 
 
 def test_of_equal_settings_none_is_known_to_be_better() -> None:
@@ -185,7 +185,7 @@ def test_an_anchor_tells_settings_apart_that_trials_on_their_own_leave_open(is_a
 def test_the_gain_of_a_visit_is_that_of_its_setting(visited: Facts) -> None:
     best = visited.best
     assert best is not None
-    visits = visited.visits(best.record)
+    visits = visited.visits(best)
     assert len(visits) >= 3
     assert len({id(visited.gain(each)) for each in visits}) == 1
 
@@ -197,7 +197,7 @@ def test_without_the_default_there_are_no_gains() -> None:
     assert facts.default is None
     assert facts.gains == {}
     assert facts.best is not None
-    assert facts.gain(facts.best.record) is None
+    assert facts.gain(facts.best) is None
 
 
 def test_of_records_with_one_id_the_last_counts() -> None:

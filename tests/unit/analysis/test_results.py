@@ -26,7 +26,7 @@ def test_several_objectives_give_a_front() -> None:
     batches = [each.record.config.setting.batch_size for each in results.chosen]
     assert batches[0] == 64  # takes the least memory
     assert results.best is not None
-    assert results.best.record in [each.record for each in results.chosen]
+    assert results.best in [each.record for each in results.chosen]
 
 
 def test_a_trial_tried_again_counts_once() -> None:

@@ -154,6 +154,12 @@ def test_flops_are_shares_of_what_matrix_products_reach_and_of_the_data_sheet() 
     row = analyse(spec, [record]).summaries[0]
     assert row.mfu == pytest.approx(494.5 / 700)
     assert row.mfu_datasheet == pytest.approx(0.5)
+    default = setting.model_copy(update={"precision": "default"})
+    config = record.config.model_copy(update={"setting": default})
+    asked = record.model_copy(update={"request": record.request.model_copy(update={"config": config})})
+    row = analyse(spec, [asked]).summaries[0]
+    assert row.flops_per_s is not None
+    assert (row.mfu, row.mfu_datasheet) == (None, None)  # of which precision its operations are is not known
 
 
 @pytest.mark.parametrize(

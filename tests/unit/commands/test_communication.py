@@ -70,7 +70,7 @@ def test_sizes_with_and_without_dots(text: str, sizes: list[int]) -> None:
             ("--world-sizes", "two"),
             'world_sizes: whole numbers of at least 2, each once, or "all"',
         ),
-        (("--world-sizes", "2,64"), "--world-sizes: at most 2, with 1 cores"),
+        (("--world-sizes", "2,64"), "--world-sizes: at most 2 workers of 1 core"),
         (("--placement", "pack,spred"), '(received "spred"), did you mean "spread"?'),
         (("--placement", "x"), 'placement: "pack" or "spread" (received "x")'),
         (("--max-seconds", "soon"), "--max-seconds: a time above 0"),

@@ -26,7 +26,6 @@ devices_per_node = 8
 bytes_per_s = [20e9, 45e9]
 latency_s = 14e-6
 algorithms = ["hierarchical"]
-source = "measured by the provider"
 """
 
 

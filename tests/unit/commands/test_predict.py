@@ -233,16 +233,16 @@ def test_a_results_directory_and_its_summary_say_the_same(tmp_path: Path) -> Non
             assert float(mine[name]) == pytest.approx(float(theirs[name]), rel=0.02), name
 
 
-def test_the_report_of_a_results_directory_says_why_nothing_is_predicted(tmp_path: Path) -> None:
-    directory = results(tmp_path)
+@pytest.mark.parametrize("sizes", [(1, 2), (1, 2, 4, 8)])
+def test_the_report_of_a_results_directory_in_which_nothing_is_predicted_has_a_law(
+    tmp_path: Path, sizes: tuple[int, ...]
+) -> None:
+    directory, most = results(tmp_path, sizes), max(sizes)
     answer("report", directory)
     text = (directory / "report" / "report.md").read_text(encoding="utf-8")
-    assert "is not predicted: asked for 2 nodes, but all points are from one node" in text
-    few = results(tmp_path / "few", (1, 2))
-    answer("report", few)
-    text = (few / "report" / "report.md").read_text(encoding="utf-8")
-    assert "law 4 devices would train" in text
-    assert "To measure it as if: `--as-if 4,8,16 --network 2xtcp-100`" in text
+    assert f"law {2 * most} devices would train" in text
+    asked = f"{2 * most},{4 * most},{8 * most}"
+    assert f"To measure it as if: `--as-if {asked} --network {most}xtcp-100`" in text
 
 
 def test_options_of_a_fit_are_refused_where_a_network_is_simulated(tmp_path: Path) -> None:

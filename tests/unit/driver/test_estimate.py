@@ -25,6 +25,14 @@ def test_blocks_are_as_long_as_the_devices_ask_for() -> None:
     assert {"cpu": Device.block_seconds, "cuda": CUDADevice.block_seconds} == BLOCK_S
 
 
+def test_suggestions_are_counted_with_their_anchor() -> None:
+    plan = planned(search={"method": "optuna", "trials": 4})
+    _, store, _ = run(plan)
+    asked = [each.request for each in store.records if each.request.role == "search"]
+    _, suggestions, _ = parts(plan)
+    assert [each.variants for each in suggestions] == [each.variants for each in asked]
+
+
 @pytest.mark.parametrize(
     "search", [{"method": "grid"}, {"method": "optuna", "trials": 4}], ids=["grid", "optuna"]
 )

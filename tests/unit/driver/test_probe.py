@@ -95,8 +95,8 @@ def test_a_study_finds_it_first_and_uses_it_like_a_number(search):
     assert results.study.knobs.batch_size == (32, expected())
     assert not any(record.request.kind == "probe" for record in results.records)
     assert {point.batch_size for point in results.batch_curve} == {32, expected()}
-    assert results.best.num_suggestions == 4
-    assert results.best.record.config.setting.batch_size == expected()
+    assert len(results.rivals) == 4
+    assert results.best.config.setting.batch_size == expected()
     assert f"batch {expected():,}" in answer_of(results).lower()
 
 
@@ -120,7 +120,7 @@ def test_each_precision_has_its_own(search):
     assert is_default(results.study, results.curves[0][-1].config)
     assert {record.state for record in rest(store.records)} == {"complete"}
     if search["method"] == "optuna":
-        assert results.best.num_suggestions == 2
+        assert len(results.rivals) == 2
     table = largest_table(results)
     assert [row[:2] for row in table.rows] == [
         ("ddp, fp32", f"{expected():,}"),
@@ -137,7 +137,7 @@ def test_the_default_is_known_beside_a_strategy_that_cannot_be(search):
     roles = [record.request.role for record in rest(store.records) if record.steps]
     assert set(roles) == {"scaling"}
     results = analyse(plan.study, store.records)
-    assert results.best is None or results.best.is_default
+    assert results.best is None or results.best is results.default
     assert is_default(results.study, results.curves[0][-1].config)
     assert results.headline.config.batch_size == expected()
 

@@ -37,11 +37,11 @@ def test_spread_is_pack_on_one_node() -> None:
             {"loopback_nic": True},
             r"--loopback-nic: of one node; .* \(received 2 nodes\)",
         ),
-        (Resources("cpu", 2, "a CPU"), {"world_sizes": (4,)}, "at most 2, with 1 cores"),
+        (Resources("cpu", 2, "a CPU"), {"world_sizes": (4,)}, "at most 2 workers of 1 core,? unless"),
         (
             Resources("cuda", 2, "a GPU"),
             {"world_sizes": (4,), "resources": {"oversubscribe": True}},
-            "at most 2, the GPUs",
+            "at most 2 workers of 1 core and a GPU",
         ),
         (
             Resources("cpu", 2, "a CPU"),

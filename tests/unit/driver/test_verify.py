@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from raybench.analysis.findings import diagnose as diagnosing
 from raybench.analysis.findings.diagnose import Diagnosis
 from raybench.analysis.findings.finding import Finding, FindingName, Severity
 from raybench.analysis.findings.verifications import Verified, verdict_of
@@ -77,7 +76,6 @@ def propose(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def plant(*proposed: tuple[FindingName, dict[str, Any] | None, Estimate | None]) -> None:
         def diagnose(base: Any, around: Any) -> Diagnosis:
-            found = diagnosing.diagnose_study(base, around)
             at = base.headline.trial_id if base.headline else ""
             first = tuple(
                 Finding(
@@ -91,7 +89,7 @@ def propose(monkeypatch: pytest.MonkeyPatch) -> Any:
                 )
                 for place, (name, change, gain) in enumerate(proposed, 1)
             )
-            return Diagnosis(found.findings, first)
+            return Diagnosis(first)
 
         monkeypatch.setattr(verifying, "diagnose_study", diagnose)
         monkeypatch.setattr("raybench.analysis.results.diagnose_study", diagnose)
@@ -173,7 +171,7 @@ def test_they_count_for_no_curve_and_no_choice(propose: Any) -> None:
     assert not without.verifications
     # the rounds of the default in them are visits of it like others
     for each in (with_them, without):
-        assert each.best is None or each.best.record.request.role != "verification"
+        assert each.best is None or each.best.request.role != "verification"
     mine, theirs = (sorted(each.trial_id for each in of.references) for of in (with_them, without))
     assert mine == theirs
     curves = [[record.trial_id for curve in of.curves for record in curve] for of in (with_them, without)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,13 +12,14 @@ import ray
 from raybench.launch.cluster import Cluster
 from raybench.launch.cluster_checks import examine_cluster
 from raybench.launch.nodes import Node
+from raybench.machine.checks import Check
 from raybench.worker import selftest
 
 USUAL_S, TIMES = 0.3, 20
 
 
-def nodes(number: int) -> list[Node]:
-    return [Node(f"{each + 1:056x}", f"node-{each}", f"10.0.0.{each}", 4.0, 0.0) for each in range(number)]
+def nodes(number: int, gpus: float = 0.0) -> list[Node]:
+    return [Node(f"{each + 1:056x}", f"node-{each}", f"10.0.0.{each}", 4.0, gpus) for each in range(number)]
 
 
 class Tasks:
@@ -58,6 +60,28 @@ class Tasks:
         return answer
 
 
+def all_reduces(patch: pytest.MonkeyPatch, everyone: list[Node], free: list[Node]) -> list[Check]:
+    """What is found of all-reduces between ``everyone``, who have ``free`` left."""
+    patch.setattr("raybench.launch.cluster_checks.examine", lambda with_workers: [])
+    cluster = Cluster(address="head:6379")
+    patch.setattr(cluster, "connect", lambda: None)
+    patch.setattr(cluster, "_alive", lambda: everyone)
+    patch.setattr(cluster, "free_nodes", lambda: free)
+    return [each for each in examine_cluster(cluster) if each.name == "all-reduce"]
+
+
+def test_gpus_that_others_use_are_no_fault_of_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that asks for one would be pending, and then no answer."""
+    Tasks(monkeypatch)
+    monkeypatch.setattr(selftest, "measure", lambda *ranks: [USUAL_S] * TIMES)
+    everyone = nodes(3, gpus=8.0)
+    free = [*everyone[:2], replace(everyone[2], gpus=0.0)]
+    found = all_reduces(monkeypatch, everyone, free)
+    assert [each.status for each in found] == ["ok", "warning"]
+    assert "GPUs" in found[1].found
+    assert "IFNAME" not in str(found[1].mend)
+
+
 def test_a_broken_link_is_not_its_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     """A failed all-reduce leaves its process group behind; the next pair has one of its nodes."""
     tasks, everyone = Tasks(monkeypatch), nodes(4)
@@ -72,10 +96,6 @@ def test_a_broken_link_is_not_its_neighbours(monkeypatch: pytest.MonkeyPatch) ->
         return [USUAL_S] * TIMES
 
     monkeypatch.setattr(selftest, "measure", measure)
-    monkeypatch.setattr("raybench.launch.cluster_checks.examine", lambda with_workers: [])
-    cluster = Cluster(address="head:6379")
-    monkeypatch.setattr(cluster, "connect", lambda: None)
-    monkeypatch.setattr(cluster, "_alive", lambda: everyone)
-    found = [each for each in examine_cluster(cluster) if each.name == "all-reduce"]
+    found = all_reduces(monkeypatch, everyone, everyone)
     assert [each.status for each in found] == ["ok", "missing", "ok"]
     assert "Connection closed by peer" in found[1].found

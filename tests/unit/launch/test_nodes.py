@@ -16,6 +16,7 @@ from raybench.errors import ClusterBusyError, GroupLostError, NoRoomError, Reque
 from raybench.launch.cluster import Cluster
 from raybench.launch.nodes import Answered, Node
 from raybench.launch.runtime_env import runtime_environment
+from raybench.machine import gpus, host
 from raybench.machine.host import DeviceKind, Resources, WorkerNeeds
 from raybench.plan.resolve import make_plan
 from raybench.records.messages import GroupInfo
@@ -144,7 +145,7 @@ def busy_cluster(patch: pytest.MonkeyPatch, free_after_s: float) -> tuple[Joined
     patch.setattr(cluster, "_tell", told.append)
     answer = "raybench.launch.cluster.on_each_node"
     patch.setattr(answer, lambda nodes, function: [Answered(node, "a name") for node in nodes])
-    patch.setattr(cluster, "_free", lambda: [a_node(2 if clock.now >= 100 + free_after_s else 1, 0)])
+    patch.setattr(cluster, "free_nodes", lambda: [a_node(2 if clock.now >= 100 + free_after_s else 1, 0)])
     return cluster, told, clock
 
 
@@ -173,7 +174,7 @@ def test_free_places_are_counted_when_our_own_are_given_back(monkeypatch: pytest
     def free() -> list[Node]:  # others have one place of each node; ours of the second is there after a while
         return [a_node(2, 0), a_node(1 if clock.now >= back else 0, 0, 2)]
 
-    monkeypatch.setattr(cluster, "_free", free)
+    monkeypatch.setattr(cluster, "free_nodes", free)
     for ours_s, waits_s, found in ((0.0, 0.0, [2, 1]), (2.0, 2.0, [2, 1]), (1000.0, 5.0, [2, 0])):
         since, back = clock.now, clock.now + ours_s
         assert [*cluster.await_free(1, needs, 60.0).values()] == found
@@ -188,7 +189,7 @@ def test_free_places_on_the_wrong_nodes_are_waited_for_and_said_once(
     needs, both = WorkerNeeds("cpu", 1), [a_node(2, 0), a_node(2, 0, 2)]
     cluster, told, clock = busy_cluster(monkeypatch, 1000)
     monkeypatch.setattr(cluster, "_alive", lambda: both)
-    monkeypatch.setattr(cluster, "_free", lambda: both[: 2 if clock.now >= 100 + free_after_s else 1])
+    monkeypatch.setattr(cluster, "free_nodes", lambda: both[: 2 if clock.now >= 100 + free_after_s else 1])
 
     def found() -> dict[str, int]:
         return cluster.await_free(2, needs, 60.0, lambda free, there: len(free) == len(there))
@@ -240,7 +241,7 @@ def test_a_node_that_is_lost_meanwhile_is_no_busy_cluster(
     (kept, lost), limit_s = (a_node(1, 0), a_node(1, 0, 2)), 20.0
     cluster, clock, asked = Joined(kept, lost), Clock(monkeypatch), list[float]()
     monkeypatch.setattr(cluster, "_alive", lambda: [kept, lost][: 2 if clock.now < 100 + listed_for_s else 1])
-    monkeypatch.setattr(cluster, "_free", lambda: [kept])
+    monkeypatch.setattr(cluster, "free_nodes", lambda: [kept])
 
     def ask(nodes: list[Node], function: Any) -> list[Answered[str]]:
         clock.now = 100 + listed_for_s  # by then Ray has given it up, and with it what was asked
@@ -273,6 +274,34 @@ def test_a_cluster_of_its_own_is_described_without_ray() -> None:
     found = Cluster().resources(WorkerNeeds("cpu", 1))
     assert isinstance(found, Resources)
     assert found.num_nodes == 1
+
+
+@pytest.mark.parametrize(("cores", "cpus", "places"), [(4, 1, 4), (4, 2, 2), (16, 1, 8), (1, 2, 0)])
+def test_gpus_of_this_machine_count_as_far_as_they_have_cores(
+    cores: int, cpus: int, places: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Ray will place the workers: ``srun --gpus=8`` with few cores a task."""
+    monkeypatch.setattr(gpus, "gpu_names", lambda: ["H200"] * 8)
+    monkeypatch.setattr(host, "usable_cores", lambda: cores)
+    found = Cluster(address="local").resources(WorkerNeeds("cuda", cpus))
+    assert (found.num_devices, found.num_gpus) == (places, 8)
+
+
+def test_gpus_of_a_joined_cluster_that_are_not_measured_are_refused_by_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def ask(nodes: list[Node], function: Any, *arguments: object) -> list[Answered[Any]]:
+        sliced = {"node-2": "MIG is on"}
+        if function is gpus.unsupported:
+            return [Answered(node, sliced.get(node.hostname)) for node in nodes]
+        return [Answered(node, function(*arguments)) for node in nodes]
+
+    monkeypatch.setattr("raybench.launch.cluster.on_each_node", ask)
+    cluster = Joined(a_node(2, 2), a_node(2, 2, 2))
+    with pytest.raises(RequestError) as told:
+        cluster.resources(WorkerNeeds("cuda", 1))
+    assert told.value.problems == ("node-2 (10.0.0.2): MIG is on",)
+    assert cluster.resources(WorkerNeeds("cpu", 1)).num_devices == 4
 
 
 # --- what travels

@@ -48,6 +48,7 @@ def test_a_gpu_for_one_process_alone(monkeypatch):
     monkeypatch.setattr(gpus, "graphics", lambda: Graphics(gpus=(GPU, exclusive)))
     (found,) = (each for each in checks.devices() if each.mend and "nvidia-smi" in each.mend)
     assert (found.status, found.mend) == ("warning", "sudo nvidia-smi -i 1 -c DEFAULT")
+    assert "script" in found.found
 
 
 @pytest.mark.parametrize(

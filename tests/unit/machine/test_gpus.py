@@ -171,6 +171,43 @@ def test_a_gpu_that_mig_divides_is_refused_and_not_taken_for_none(paper, monkeyp
     assert any("GPU 0: H200, memory unknown" in each.found for each in checks.devices())
 
 
+@pytest.mark.parametrize(
+    ("visible", "files", "is_refused"),
+    [
+        (None, ["nvidia0"], True),
+        ("0", ["nvidia3", "nvidiactl"], True),  # Slurm sets it whatever the container has
+        ("", ["nvidia0"], False),
+        ("-1", ["nvidia0"], False),
+        ("NoDevFiles", ["nvidia0"], False),
+        ("0", ["nvidiactl"], False),
+    ],
+)
+def test_a_gpu_whose_driver_is_silent_is_refused_and_not_taken_for_none(
+    monkeypatch, tmp_path, visible, files, is_refused
+):
+    for name in files:
+        (tmp_path / name).touch()
+    monkeypatch.setattr(gpus, "DEVICE_FILES", tmp_path)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert ("missing" in {each.status for each in checks.devices()}) is is_refused
+    assert any("no GPU visible" in each.found for each in checks.devices()) is not is_refused
+    if is_refused:
+        with pytest.raises(RequestError, match="driver"):
+            Cluster().device_kind()
+    else:
+        assert Cluster().device_kind() == "cpu"
+
+
+def test_a_visible_list_without_a_gpu_is_no_silent_driver(paper, monkeypatch, tmp_path):
+    (tmp_path / "nvidia0").touch()
+    monkeypatch.setattr(gpus, "DEVICE_FILES", tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "9")
+    assert gpus.unsupported() is None
+
+
 def test_no_driver_is_no_gpu(monkeypatch):
     def lost(handle):
         raise RuntimeError("GPU is lost")

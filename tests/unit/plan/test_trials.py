@@ -91,12 +91,20 @@ def test_oversubscribing_has_an_end():
 
 def test_oversubscribing_is_never_allowed_on_gpus():
     line = refused(2, "cuda", scaling={"world_sizes": [4]}, resources={"oversubscribe": True})
-    assert line.startswith("scaling.world_sizes: at most 2, the GPUs")
+    assert line.startswith("scaling.world_sizes: at most 2 workers of 1 core and a GPU")
     assert "received 4" in line
 
 
+def test_all_gpus_without_cores_for_all_is_refused_with_what_fits():
+    few_cores = Resources("cuda", 4, "a GPU", num_gpus=8)
+    with pytest.raises(RequestError, match=r"scaling.world_sizes: at most 4 .*1 core and a GPU.*received 8"):
+        make_plan(study(), few_cores)
+    assert make_plan(study(scaling={"world_sizes": [1, 4]}), few_cores).target == 4
+
+
 def test_no_device_at_all_is_refused_by_its_cause():
-    assert "resources.device: cuda needs a GPU" in refused(0, "cuda")
+    assert "resources.device: cuda needs a node with 1 core and a GPU" in refused(0, "cuda")
+    assert "16 cores and a GPU" in refused(0, "cuda", resources={"cpus_per_worker": 16})
     # a machine of 2 cores has no room for a worker of 16
     line = refused(0, resources={"cpus_per_worker": 16})
     assert line.startswith("resources.cpus_per_worker")
@@ -318,6 +326,7 @@ def variants(mode: str) -> dict[str, tuple[str, ...]]:
         "scaling": curve[4],
         "alone": curve[1],
         "other in a search": planned.search(other),
+        "any in a search": planned.search(),
         "other": planned.curve(other)[0],
     }
     return {name: request.variants for name, request in found.items()}
@@ -329,6 +338,7 @@ def test_variants_of_each_role_in_weak_scaling():
         "scaling": ("plain", "concurrent", "local", "ddp", "replay"),
         "alone": ("plain",),
         "other in a search": ("plain", "ddp", "anchor"),
+        "any in a search": ("plain", "ddp", "anchor"),
         "other": ("plain", "concurrent", "local", "ddp", "replay", "anchor"),
     }
 
@@ -339,6 +349,7 @@ def test_strong_scaling_has_the_base_at_the_global_batch_too():
         "scaling": ("base", "plain", "concurrent", "local", "ddp", "replay"),
         "alone": ("plain",),
         "other in a search": ("base", "plain", "ddp", "anchor"),
+        "any in a search": ("base", "plain", "ddp", "anchor"),
         "other": ("base", "plain", "concurrent", "local", "ddp", "replay", "anchor"),
     }
 
@@ -349,6 +360,22 @@ def test_the_default_is_the_anchor_of_other_settings_at_the_target():
     assert [each.config.world_size for each in planned.curve(other)] == [4, 2, 1]
     assert [each.anchor for each in planned.curve(other)] == [default.setting, None, None]
     assert [each.anchor for each in planned.curve(default)] == [None] * 3
+
+
+@pytest.mark.parametrize(
+    ("fields", "has_anchor"),
+    [
+        ({"knobs": {"batch_size": [64, 128]}}, True),
+        ({"environment": {"A": ["0", "1"]}}, False),  # the default in other processes
+        ({"workload": {"script": "train.py"}, "knobs": {"bucket_cap_mb": ["default", 5]}}, False),
+    ],
+)
+def test_any_suggestion_has_the_anchor_that_a_suggestion_has(fields: dict[str, object], has_anchor: bool):
+    planned = plan(2, search={"method": "optuna"}, **fields)
+    changed = planned.all_changes()
+    for suggestion in (None, changed):
+        assert ("anchor" in planned.search(suggestion).variants) is has_anchor
+    assert planned.search().anchor == (planned.default().setting if has_anchor else None)
 
 
 def test_process_knobs_have_the_anchor_of_their_own_variables():

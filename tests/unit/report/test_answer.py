@@ -18,10 +18,11 @@ from raybench.analysis.stats.verdict import Verdict
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.records.record import TrialRecord
-from raybench.records.results import TrainingResult
+from raybench.records.results import LossParity, TrainingResult
 from raybench.report.answer import answer, answer_of
 from raybench.report.code import use_it
 from raybench.report.document import write_report
+from raybench.report.finding_texts import next_step
 from raybench.report.sections.cost import when_to_use
 from raybench.spec import Setting
 from tests.support.planted import QUIET, FakeHardware, FakeLearning, FakeRunner, Noise, StepCosts, run_all
@@ -131,7 +132,7 @@ def test_the_default_is_best() -> None:
 @pytest.mark.parametrize(
     ("values", "crashed", "words"),
     [
-        (["fp32", "bf16"], ["bf16"], "Keep the default (fp32): no other setting completed."),
+        (["fp32", "bf16"], ["bf16"], "Keep the default (fp32): no other has figures to use."),
         (["fp32", "bf16", "tf32"], ["bf16"], "best of 2 measured settings."),
         (["fp32", "bf16"], [], "best of 2 measured settings."),
     ],
@@ -522,3 +523,62 @@ def test_the_little_that_ray_takes_is_no_cause_of_the_page(
     assert ("Other programs, on 0.6 of 2 cores, may be all of it" in page) is is_cause
     assert "**Other processes**" not in page
     assert ("Other processes took " in page) is is_cause  # how far to trust it
+
+
+@pytest.mark.parametrize(("is_wrong", "advised"), [(True, "Keep the default (ddp)"), (False, "Use fsdp: ")])
+def test_a_setting_whose_losses_are_wrong_is_not_to_be_used(is_wrong: bool, advised: str) -> None:
+    parity = LossParity(samples_per_step=64, losses=(2.9,), reference_losses=(2.1,))
+    of_fsdp = replace(exactly(0.9), of_result={"parity": parity} if is_wrong else {})
+    results = planted({("ddp",): exactly(0.6), ("fsdp",): of_fsdp}, "strategy")
+    (said,) = _clauses(results, "What to change")
+    assert advised in said
+    assert ("Do not use fsdp: " in said) is is_wrong
+    # what was measured of DDP is no advice for FSDP
+    assert "o try" not in said or is_wrong
+
+
+def test_several_devices_that_are_not_shown_to_be_faster_than_one_are_no_silent_advice() -> None:
+    words = "on 2 devices, which are not shown to be faster than one."
+    for efficiency, is_said in ((0.5, True), (0.8, False)):
+        results = planted({(32,): exactly(0.4, 0.02), (64,): exactly(efficiency, 0.02)}, "batch_size")
+        (said,) = _clauses(results, "What to change")
+        assert ("Use batch 64: " in said, words in said) == (True, is_said)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "of_result", "words"),
+    [
+        ({"throttled": (True, True)}, {}, "GPUs throttled"),
+        ({}, {"quota_used_up": (0.2, 0.2)}, "A CPU quota ran out"),
+        (
+            {"throttled": (True, True)},
+            {"quota_used_up": (0.2, 0.2)},
+            "A CPU quota ran out, and GPUs throttled",
+        ),
+    ],
+)
+def test_what_slowed_the_machine_is_in_the_answer(
+    rounds: dict[str, object], of_result: dict[str, object], words: str
+) -> None:
+    """As "Nothing: no loss is large and certain enough to act on" above a throttled GPU."""
+    spec = study(knobs={"batch_size": [64]})
+    records = grid(spec, [1, 2], FakeRunner(lambda *_: StepCosts(plain_s=0.01), QUIET))[0]
+    slowed = [
+        each.model_copy(
+            update={
+                "result": each.steps.model_copy(
+                    update={
+                        "rounds": tuple(one.model_copy(update=rounds) for one in each.steps.rounds),
+                        **of_result,
+                    }
+                )
+            }
+        )
+        for each in records
+        if each.steps is not None
+    ]
+    results = analyse(spec, slowed)
+    assert words in _clauses(results, "Trust")[0]
+    (said,) = _clauses(results, "What to change")
+    assert said == f"To try: {next_step(results.diagnosis[0])}."
+    assert all(len(each.split()) <= 32 for each in answer_of(results).split(". "))

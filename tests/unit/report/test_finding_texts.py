@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from raybench.analysis.findings.finding import FindingName, Need
-from raybench.report.finding_texts import not_examined_words
+import pytest
+
+from raybench.analysis.findings.finding import Finding, FindingName, Need, Reason, Severity
+from raybench.report.finding_texts import next_step, not_examined_words
+from raybench.spec.knobs import KnobValue
 
 
 def test_what_was_not_examined_is_no_advice() -> None:
@@ -20,3 +23,22 @@ def test_what_was_not_examined_is_no_advice() -> None:
         "Not examined: contention, costly wrapper (the trial has not all variants)."
     )
     assert not any("{" in not_examined_words([(FindingName.DATA_BOUND, need)]) for need in Need)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"batch_size": 128}, "set batch_size to 128"),
+        ({"bucket_cap_mb": 32.0}, "set bucket_cap_mb to 32"),
+        ({"fsdp_reshard": False}, "set fsdp_reshard to false"),
+        ({"gradient_compression": "bf16", "workers": 2}, "set gradient_compression to bf16 and workers to 2"),
+        (None, "measure bucket_cap_mb 1 too"),
+    ],
+)
+def test_the_next_step_is_the_change_where_there_is_one(
+    change: dict[str, KnobValue] | None, words: str
+) -> None:
+    """As "measure bucket_cap_mb 1 too" with twice the batch as the change."""
+    name, reason = FindingName.COMMUNICATION_BOUND, Reason.ONE_BUCKET_SIZE
+    found = Finding(name, Severity.WARNING, "a", {}, reason, {"sizes": "1"}, change=change)
+    assert next_step(found) == words

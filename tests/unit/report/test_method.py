@@ -6,7 +6,7 @@ import pytest
 
 from raybench.analysis.results import analyse
 from raybench.records.record import TrialRecord
-from raybench.report.method import method_words
+from raybench.report.method import measured_words, method_words
 from tests.support.planted import FakeLearning
 from tests.unit.studies import failed, grid, study, trained_study
 
@@ -65,3 +65,13 @@ def test_words_on_real_input() -> None:
     )
     made_up = study(knobs={"batch_size": [32]})
     assert "loader" not in " ".join(method_words(analyse(made_up, grid(made_up, (1, 2))[0])))
+
+
+def test_of_trainings_alone_no_trial_is_counted_and_the_most_devices_are_named() -> None:
+    plan, records = trained_study(FakeLearning())
+    trainings = [record for record in records if record.request.kind == "training"]
+    sizes = [record.request.config.world_size for record in trainings]
+    assert (sizes[0], max(sizes)) == (1, 2)
+    results = analyse(plan.study, trainings)
+    assert not [each for each in method_words(results) if "trial" in each]
+    assert "on 2 CPU workers" in measured_words(results, {})

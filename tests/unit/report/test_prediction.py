@@ -10,15 +10,19 @@ from raybench.analysis.cost import run_of
 from raybench.analysis.results import StudyResults, analyse
 from raybench.analysis.simulate.outlook import Outlook, outlook, shapes_of
 from raybench.analysis.simulate.sources import group_of_study
+from raybench.records.requests import AsIf
 from raybench.report.prediction import (
     more_sentences,
     more_table,
     outlook_sentences,
     prediction_table,
     refusals_words,
+    required_table,
 )
 from raybench.report.table import NONE, Table, without_constant
+from tests.unit.analysis.simulate.planted import trial
 from tests.unit.analysis.simulate.tables import groups
+from tests.unit.analysis.simulate.test_as_if import exact, found, with_as_if
 from tests.unit.studies import LARGE_NODE, exactly, exactly_strong, grid, planted, study
 
 
@@ -118,3 +122,13 @@ def test_predict_answers_by_a_law_for_the_numbers_that_were_asked(tmp_path: Path
     assert line.endswith(": 3.66x on 32")
     weak = outlook(found, shapes_of((32,), 8), run_of(1e6, 2), None, "weak")
     assert not weak.laws
+
+
+def test_what_was_measured_or_simulated_over_a_network_is_not_proposed_over_another() -> None:
+    """As `predict --network 8xinfiniband-400` ended with "To measure it as if: ... --network 2xtcp-100"."""
+    measured = with_as_if(trial(), AsIf(world_size=8))
+    for more in (found(measured), found(trial(), exact(100e6), (8,))):
+        assert more.points
+        assert required_table(more).rows
+        assert "--as-if" not in required_table(more).caption
+    assert "--as-if 4,8,16 --network" in required_table(found(trial())).caption

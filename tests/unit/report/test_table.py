@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import io
+from collections import Counter
+
+import pytest
+from rich.console import Console
+
 from raybench.analysis.stats.statistics import Estimate
 from raybench.report.format import percent
 from raybench.report.table import (
@@ -12,6 +18,7 @@ from raybench.report.table import (
     known,
     make_table,
     numbers,
+    rich_table,
     without_constant,
 )
 
@@ -72,3 +79,39 @@ def test_a_column_left_out_is_said_with_its_unit_behind_the_value() -> None:
     headings = tuple(Column(each) for each in ("setting", "sizes, MiB", "ms"))
     table = Table("Buckets", "Sizes.", headings, (("a", "1.41", "2"), ("b", "1.41", "3")))
     assert without_constant(table).caption == "Sizes. In every row: sizes = 1.41 MiB."
+
+
+def shown(table: Table, width: int | None) -> str:
+    """The table as a terminal has it; piped without a ``width``."""
+    console = Console(width=width or 100, file=io.StringIO())
+    drawn = rich_table(table, width)
+    console.print(drawn)
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    ruled = next(line for line in text.splitlines() if "─" in line)
+    assert len(ruled.rstrip()) <= console.width
+    return text
+
+
+@pytest.mark.parametrize("width", [80, None])
+def test_no_cell_is_cut_and_no_name_vanishes(width: int | None) -> None:
+    """Not of lists that look like intervals, of long reasons, of more intervals than there is room for."""
+    sides = tuple(Column[str](each, stays=True) for each in ("", "one", "two"))
+    reason = (
+        "3 crashed (RuntimeError: planted), 3 timeout (no end after 120 s), 2 oom [out of memory: 1 of 2]"
+    )
+    rows = (("knobs.batch_size", "[256, 32]", "[1, 2]"), ("failed", "words " * 7, f"{reason} {reason}"))
+    wide = tuple(Column[str](f"samples/s {each}", right=True) for each in range(6))
+    intervals = (("a setting", *["44,857 [29,583, 68,016]"] * 6), ("another", *["1.06x [1.02, 1.10]"] * 6))
+    for table in (Table("", "", sides, rows), Table("", "", (Column("setting"), *wide), intervals)):
+        text = shown(table, width)
+        letters = Counter("".join(text.split()))
+        expected = Counter("".join("".join(row) for row in table.rows).replace(" ", ""))
+        assert not expected - letters
+
+
+@pytest.mark.parametrize("width", [80, None])
+def test_numbers_keep_their_line_where_names_have_room(width: int | None) -> None:
+    columns = (Column[str]("setting"), Column[str]("speed-up", right=True), Column[str]("ms", right=True))
+    rows = (("batch 256, " * 12, "1.06x [1.02, 1.10]", "12.3 [12.1, 12.6]"),)
+    assert "1.06x [1.02, 1.10]  12.3 [12.1, 12.6]" in shown(Table("", "", columns, rows), width)

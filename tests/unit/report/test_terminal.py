@@ -89,3 +89,9 @@ def test_the_error_of_a_broken_study_is_told_to_its_end() -> None:
     results = analyse(spec, [record])
     assert answer_of(results) == f"No trial completed: 1 crashed ({error})."
     assert printed(results, 400).count(error) == 1
+
+
+def test_a_study_of_which_nothing_completed_has_no_table() -> None:
+    spec = study(knobs={"batch_size": [32]})
+    results = analyse(spec, [failed(asked(spec, "scaling", Setting(batch_size=32), 2))])
+    assert "step time" not in printed(results)

@@ -41,6 +41,7 @@ class FakeMemory:
         """In the place of those of ``torch.cuda``."""
         return {
             "get_device_properties": lambda device: SimpleNamespace(uuid=f"abc-{torch.device(device).index}"),
+            "get_device_capability": lambda device: (8, 0),
             "mem_get_info": lambda device: (self.total - self.reserved - self.others, self.total),
             "memory_reserved": lambda device: self.reserved,
             "max_memory_allocated": lambda device: self.peak_allocated,

@@ -24,6 +24,7 @@ NCCL = (
     "NCCL error in: NCCLUtils.cpp:95, unhandled cuda error (run with NCCL_DEBUG=INFO for details)\n"
     "ncclUnhandledCudaError: Call to CUDA function failed.\nLast error:\n"
 )
+FULL = "Error while creating shared memory segment /dev/shm/nccl-a1 (size 9637888)"
 
 
 def test_one_line_of_an_error():
@@ -136,13 +137,33 @@ def test_an_error_that_is_kept_keeps_nothing_of_the_step_that_failed():
     assert [reference() is None for reference in held] == [True, True]
 
 
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [
+        (NCCL + FULL, FULL),
+        (NCCL, "for details)"),  # NCCL has nothing to say
+        ("late\nmore", "late"),
+    ],
+)
+def test_what_nccl_says_of_its_failure_is_told(text, end):
+    error = torch.distributed.DistBackendError(text)
+    assert describe(error).startswith(f"DistBackendError: {text.splitlines()[0]}")
+    assert describe(error).endswith(end)
+
+
 def test_an_echo_only_says_that_another_rank_is_gone():
     assert is_echo("RuntimeError: [pair.cc:547] Connection closed by peer [::1]:44")
+    remote = "remote process exited or there was a network error, NCCL version 2.29.3"
+    assert is_echo(describe(torch.distributed.DistBackendError(NCCL.replace("unhandled cuda error", remote))))
+    # all that the driver gets of a worker that Ray ended with it
     assert is_echo(
-        "DistBackendError: NCCL error: ncclRemoteError: A call failed possibly due to a network error"
+        "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting "
+        "prematurely."
     )
-    assert is_echo("DistBackendError: NCCL error: remote process exited or there was a network error")
-    assert is_echo("DistBackendError: NCCL error: ncclSystemError: System call failed")
+    system = NCCL.replace("unhandled cuda error", "unhandled system error, NCCL version 2.29.3")
+    reset = "socketProgressOpt: Call to recv from 10.0.0.2<4711> failed : Connection reset by peer"
+    assert is_echo(describe(torch.distributed.DistBackendError(system + reset)))
+    assert not is_echo(describe(torch.distributed.DistBackendError(system + FULL)))
     assert is_echo("DistNetworkError: Socket Timeout")
     assert not is_echo("ValueError: bad label")
 

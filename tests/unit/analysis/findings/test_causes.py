@@ -10,6 +10,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from raybench.analysis.findings.case import Case, Peers
+from raybench.analysis.findings.communication import unattributed_loss
 from raybench.analysis.findings.finding import Finding, FindingName, Reason
 from raybench.analysis.results import StudyResults, analyse
 from raybench.report.finding_texts import cost, evidence, next_step
@@ -84,7 +86,7 @@ def test_no_second_of_a_step_is_explained_twice(simulated: Simulated) -> None:
 
 def test_every_finding_says_its_cost_and_what_to_do(simulated: Simulated) -> None:
     for results in simulated.values():
-        for each in results.findings:
+        for each in results.diagnosis:
             assert "{" not in evidence(each) + next_step(each)
             assert (each.explains is None) or " of a step" in cost(each)
             assert (each.predicted is None) or each.change
@@ -203,8 +205,8 @@ def test_what_two_variants_leave_open_is_bounded_by_the_transfers_of_another_tri
     ]
     results = analyse(spec, run_all(FakeRunner(model, QUIET), requests)[0])
     searched = next(each for each in results.measured if each.request.role == "search")
-    finding = next(each for each in results.findings if each.trial_id == searched.trial_id and each.explains)
-    assert finding.name is FindingName.UNATTRIBUTED_LOSS  # 13 ms for twice what one device does in 4
+    finding = unattributed_loss(Case(searched, results.fit, Peers.of(results.measured, results.fit)))
+    assert finding is not None  # 13 ms for twice what one device does in 4
     assert finding.values["least_communication_s"] == pytest.approx(0.005, rel=0.3)
     assert finding.values["most_communication_s"] == pytest.approx(0.009, rel=0.2)
     # the truth, of which nothing was measured but 9 ms lost

@@ -21,7 +21,7 @@ from tests.unit.studies import SHORT, measured, peers, study
 
 def transfers(record: TrialRecord, around: Around, device: str = "cpu") -> Finding:
     """The one finding on the record's transfers."""
-    found = analyse(study(resources={"device": device}), [record], around=around).findings
+    found = analyse(study(resources={"device": device}), [record], around=around).diagnosis
     (finding,) = (each for each in found if each.name is FindingName.COMMUNICATION_BOUND)
     return finding
 
@@ -170,7 +170,7 @@ def test_what_fsdp_waits_for_is_its_gathers_which_it_need_not_repeat(
     # two ranks: half of what is gathered comes over the link
     assert found.waterfall.bus_bandwidth_bytes_per_s is not None
     assert found.waterfall.bus_bandwidth_bytes_per_s.value == pytest.approx((15 << 20) / 0.006, rel=0.02)
-    wrapper = next(each for each in found.findings if each.name is FindingName.COSTLY_WRAPPER)
+    wrapper = next(each for each in found.diagnosis if each.name is FindingName.COSTLY_WRAPPER)
     assert wrapper.reason is Reason.SHARDS
 
 
@@ -180,9 +180,8 @@ def test_passes_that_communicate_are_not_called_interference(collectives: int, r
     record = measured(StepCosts(plain_s=0.010, exposed_s=0.004, replay_s=0.001), QUIET)
     assert record.steps is not None
     told = record.steps.model_copy(update={"pass_collectives": collectives})
-    found = {
-        each.name: each for each in analyse(study(), [record.model_copy(update={"result": told})]).findings
-    }
+    results = analyse(study(), [record.model_copy(update={"result": told})])
+    found = {each.name: each for each in results.diagnosis}
     assert (FindingName.INTERFERENCE in found) is (collectives == 0)
     if reason:
         assert found[FindingName.COMMUNICATION_BOUND].reason is reason

@@ -11,7 +11,7 @@ from raybench.machine.environment import Environment
 from raybench.report.finding_texts import evidence, next_step
 from raybench.spec import Setting
 from tests.support.planted import QUIET, StepCosts
-from tests.unit.studies import measured, study
+from tests.unit.studies import MACHINE, measured, study
 
 
 def waiting(workers: int, cores: int | None) -> Finding:
@@ -46,6 +46,26 @@ def test_no_more_of_them_are_proposed_where_there_are_none(workers: int, cores: 
     finding = waiting(workers, cores)
     assert finding.change is finding.predicted is None
     assert finding.reason is Reason.LOADER
+
+
+def test_loader_processes_fit_on_each_node() -> None:
+    """Three ranks have 12 cores on one node, and one has 4 on the other: four cores each."""
+    workload = {"name": "vision", "input": "real"}
+    record = measured(
+        StepCosts(plain_s=0.020, data_s=0.005),
+        QUIET,
+        workload=workload,
+        world_size=4,
+        setting=Setting(workers=2),
+    ).model_copy(update={"hostnames": ("a", "a", "a", "b"), "nodes": 2})
+    nodes = tuple(
+        MACHINE.model_copy(update={"hostname": name, "usable_cores": cores})
+        for name, cores in (("a", 12), ("b", 4))
+    )
+    around = Around(environment=MACHINE.model_copy(update={"nodes": nodes}))
+    found = analyse(study(workload=workload), [record], around=around).diagnosis
+    finding = next(each for each in found if each.name is FindingName.DATA_BOUND)
+    assert finding.change == {"workers": 4}
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,27 @@ def test_threads_beyond_the_cores_are_told_with_how_many_fit() -> None:
     assert finding.change == {"num_threads": 2}
 
 
+@pytest.mark.parametrize(
+    ("cores", "reason", "change"),
+    [
+        ((8, 2), None, None),
+        ((8, 1), Reason.THREADS, {"num_threads": 1}),
+        ((4, 2), Reason.THREADS, {"num_threads": 1}),
+    ],
+)
+def test_threads_are_counted_on_each_host(
+    cores: tuple[int, int], reason: Reason | None, change: dict[str, int] | None
+) -> None:
+    """Four ranks on one host and one on the other, of two threads each."""
+    costs = StepCosts(plain_s=0.040, contention_s=0.020)
+    record = measured(costs, QUIET, cpus_per_worker=2, world_size=5)
+    assert record.steps is not None
+    told = {"hosts": (0, 0, 0, 0, 1), "host_cores": (cores[0],) * 4 + (cores[1],)}
+    changed = record.model_copy(update={"result": record.steps.model_copy(update=told)})
+    (finding,) = (each for each in findings(changed) if each.explains)
+    assert (finding.name, finding.reason, finding.change) == (FindingName.CONTENTION, reason, change)
+
+
 def test_a_large_part_above_0_is_a_cause_as_it_is_in_the_answer() -> None:
     """14% of a step [3, 26]: not certain as one of five, and yet what the answer names."""
     record = measured(StepCosts(plain_s=0.054, exposed_s=0.009), QUIET)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from raybench.analysis.findings.diagnose import not_examined
 from raybench.analysis.findings.finding import FindingName, Need
+from raybench.analysis.results import analyse
 from raybench.records.record import TrialRecord
-from tests.support.alone import case_of
-from tests.support.planted import QUIET, StepCosts
-from tests.unit.studies import measured
+from raybench.spec import Setting
+from tests.support.alone import case_of, findings
+from tests.support.planted import QUIET, FakeRunner, StepCosts, run_all
+from tests.unit.studies import asked, measured, study, with_anchor
 
 LOAD = {"hosts": (0, 0), "host_cores": (2, 2)}
 
@@ -39,6 +41,15 @@ def test_clocks_and_load_that_are_known_are_examined() -> None:
     )
 
 
+def test_without_one_device_communication_and_skew_are_examined() -> None:
+    """As of FSDP, of a model that no device holds alone."""
+    missing = {"plain": "out of memory", "concurrent": "out of memory"}
+    record = measured(StepCosts(plain_s=0.010, exposed_s=0.006, replay_s=0.008, missing=missing), QUIET)
+    without = {name for name, need in told(record).items() if need is Need.VARIANTS}
+    assert without == {FindingName.COSTLY_WRAPPER, FindingName.CONTENTION}
+    assert [each.name for each in findings(record) if each.explains] == [FindingName.COMMUNICATION_BOUND]
+
+
 def test_a_trial_without_the_silent_variant_divides_no_step() -> None:
     record = measured(StepCosts(plain_s=0.040), QUIET)
     assert record.steps is not None
@@ -56,3 +67,13 @@ def test_a_trial_without_the_silent_variant_divides_no_step() -> None:
         FindingName.CONTENTION,
         FindingName.JITTER,
     }
+
+
+def test_a_larger_batch_that_was_verified_was_measured() -> None:
+    spec, default = study(knobs={"batch_size": [64]}), Setting(batch_size=64)
+    for changed, is_missing in (({"batch_size": 128}, False), ({"static_graph": True}, True)):
+        tested = asked(spec, "verification", default.model_copy(update=changed), 2)
+        requests = [asked(spec, "scaling", default, 2), with_anchor(tested, default)]
+        records = run_all(FakeRunner(lambda *_: StepCosts(plain_s=0.01, exposed_s=0.01), QUIET), requests)[0]
+        missing = dict(analyse(spec, records).not_examined)
+        assert (FindingName.BATCH_TOO_SMALL in missing) is is_missing

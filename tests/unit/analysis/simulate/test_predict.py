@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -69,6 +70,23 @@ def test_strong_scaling() -> None:
     assert 0.03 < answers[1].step_time_s.value < 0.10
     assert answers[1].naive_step_time_s is None  # this batch was not measured
     assert found.compute_s(256).value == pytest.approx(0.32, rel=0.1)
+
+
+def test_a_step_computes_the_batches_of_all_its_passes() -> None:
+    """Of a global batch that one device takes in eight passes and eight devices in one."""
+    points = [
+        replace(
+            measured_step(Shape((n,)), 32, 0.02 + 0.256 / n + 0.002 * (n > 1)),
+            question=Question(Shape((n,)), 32, 256, 8 // n),
+        )
+        for n in (1, 2, 4, 8)
+    ]
+    found = fit(points)
+    (answer,) = found.predict([Question(Shape((16,)), 16, 256, 1)])
+    sane([answer])
+    assert answer.step_time_s is not None
+    assert answer.step_time_s.value == pytest.approx(0.038, rel=0.15)
+    assert found.compute_s(256).value == pytest.approx(0.276, rel=0.1)
 
 
 def test_negative_scaling_stays_negative() -> None:

@@ -12,7 +12,7 @@ from raybench.analysis.resolve import resolve
 from raybench.analysis.results import analyse
 from raybench.analysis.simulate.outlook import cost_of_run
 from raybench.analysis.simulate.sources import group_of_study, shape_of
-from raybench.analysis.simulate.steps import MeasuredGroup, Shape
+from raybench.analysis.simulate.steps import MeasuredGroup, ScalingMode, Shape
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.report.prediction import more_sentences, more_table
@@ -170,6 +170,29 @@ def test_of_a_script_that_divides_one_total_the_law_is_amdahls() -> None:
     assert (eight.shape.world_size, eight.how, eight.question.samples) == (8, "law", 64.0)
     assert eight.total_step_s is not None
     assert eight.total_step_s.value == pytest.approx(0.080 * (1 / 3 + 2 / 3 / 8), rel=1e-3)
+
+
+@pytest.mark.parametrize("sizes", [(1, 2), (1, 2, 4)])
+def test_where_nothing_can_be_predicted_the_law_answers_however_many_sizes_there_are(
+    sizes: tuple[int, ...],
+) -> None:
+    """As sizes 1, 2 and 4 on one full node had no table, and 1 and 2 had one.
+
+    90% on the most devices: f = (n - S) / (n - 1).
+    """
+    args, most = "--bs {batch_size}", max(sizes)
+    step_s = dict.fromkeys(sizes, 0.090) | {1: 0.081}
+    spec = study(workload={"script": "train.py", "args": args}, scaling={"world_sizes": list(sizes)})
+    more = analyse(spec, of_a_script(args, step_s, {each: 64.0 * each for each in sizes})).more_devices
+    assert more is not None
+    f = 0.1 * most / (most - 1)
+    for each, factor in zip(more.points, (2, 4, 8), strict=True):
+        size = factor * most
+        assert (each.how, each.shape.world_size) == ("law", size)
+        assert each.speedup is not None
+        assert each.speedup.value == pytest.approx(size - f * (size - 1), rel=1e-3)
+    assert more_table(more, run_of(), None).rows
+    assert "law" in more_sentences(more)[0]
 
 
 def test_a_global_batch_is_of_the_samples_that_a_script_counts() -> None:
@@ -359,6 +382,66 @@ def test_of_a_summary_the_setting_of_most_world_sizes_is_taken(tmp_path: Path) -
     assert group.setting == "bucket_cap_mb=default, precision=fp32"
     (note,) = group.notes
     assert note.startswith("fitted: bucket_cap_mb=default, precision=fp32; 2 other settings left out")
+
+
+@pytest.mark.parametrize("counted", [1, 2])  # for each of a batch
+def test_of_a_summary_a_script_scales_as_it_was_counted(tmp_path: Path, counted: int) -> None:
+    """As 64 samples that a script divides among 1, 2 and 4 devices were read as 64, 128 and 256."""
+    step_s, batch = {1: 0.100, 2: 0.055, 4: 0.035}, 64 // counted
+    rows = [
+        summary_row(
+            world_size=size,
+            batch_size=batch,
+            global_batch_size=64,
+            step_time_s=each,
+            step_time_low_s="",
+            step_time_high_s="",
+        )
+        for size, each in step_s.items()
+    ]
+    (group,) = groups(tmp_path, rows, header=SUMMARY)
+    assert (group.scaling, group.counted, group.refused) == ("strong", counted, None)
+    assert {each.question.samples for each in group.measurements} == {64}
+    four = group.scalings[-1]
+    assert four.speedup is not None
+    assert four.speedup.value == pytest.approx(100 / 35)
+
+
+def test_of_a_summary_samples_that_do_not_scale_are_refused(tmp_path: Path) -> None:
+    samples = {1: 64, 2: 96, 4: 128}
+    rows = [summary_row(world_size=size, global_batch_size=each) for size, each in samples.items()]
+    (group,) = groups(tmp_path, rows, header=SUMMARY)
+    assert group.refused == "samples do not scale"
+    assert [each.question.samples for each in group.measurements] == list(samples.values())
+
+
+ACCUMULATED = f"{HEADER},gradient_accumulation"
+
+
+def test_a_global_batch_in_other_passes_on_other_devices_is_one_setting(tmp_path: Path) -> None:
+    step_s = {1: 0.100, 2: 0.055, 4: 0.030, 8: 0.020}
+    rows = [f"1,{size},256,{each},{8 // size}" for size, each in step_s.items()]
+    (group,) = groups(tmp_path, rows, header=ACCUMULATED, scaling="strong")
+    assert (group.world_sizes, group.setting, group.passes, group.notes) == ((1, 2, 4, 8), "", 1, ())
+    asked = [each.question for each in group.measurements]
+    assert [(each.batch_size, each.passes, each.samples) for each in asked] == [
+        (32, passes, 256) for passes in (8, 4, 2, 1)
+    ]
+    assert group.scalings[-1].speedup is not None
+    assert group.scalings[-1].speedup.value == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize("scaling", ["weak", "strong"])
+def test_several_accumulations_on_as_many_devices_are_settings(tmp_path: Path, scaling: ScalingMode) -> None:
+    rows = [f"1,{size},256,0.01,{passes}" for size in (1, 2, 4) for passes in (1, 2)]
+    (group,) = groups(tmp_path, rows, header=ACCUMULATED, scaling=scaling)
+    assert (len(group.measurements), group.setting) == (3, "gradient_accumulation=1")
+
+
+def test_of_a_file_columns_that_are_not_read_divide_nothing(tmp_path: Path) -> None:
+    rows = [f"1,{size},32,0.01,run{size},{size},T4" for size in (1, 2, 4, 8)]
+    (group,) = groups(tmp_path, rows, header=f"{HEADER},study,input,device_name")
+    assert (group.model, group.world_sizes) == ("mine", (1, 2, 4, 8))
 
 
 def test_of_a_summary_devices_are_never_mixed(tmp_path: Path) -> None:

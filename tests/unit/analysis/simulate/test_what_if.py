@@ -116,6 +116,20 @@ def test_compression_saves_what_the_gradients_type_leaves(element_bytes: int, sh
     assert point.step_time_s.value == pytest.approx(truth_s, rel=0.02)
 
 
+def test_gradients_that_are_not_compressed_any_more_come_back_all_the_same() -> None:
+    """The timeline is of steps without transfers, where nothing is cast."""
+    tail_s, record = 0.008, trial(gradient_compression="fp16", extra_s=0.008)
+    assert record.steps is not None
+    assert record.steps.gradient_timeline is not None
+    timeline = record.steps.gradient_timeline.model_copy(update={"backward_s": READY_S[-1] + tail_s})
+    result = record.steps.model_copy(update={"gradient_timeline": timeline})
+    found = what_if(record.model_copy(update={"result": result}), [Change(gradient_compression="none")])
+    assert found is not None
+    (point,) = found.points
+    # never less than the step without transfers, at the level of its rounds
+    assert point.step_time_s.value - point.exposed_s == pytest.approx(LOCAL_S, rel=0.01)
+
+
 def strong(record: TrialRecord) -> TrialRecord:
     """The same trial, its batch that of both devices."""
     config = record.config.model_copy(

@@ -152,8 +152,24 @@ def test_with_plain_and_ddp_only_the_loss_is_not_divided() -> None:
     assert found.hidden_communication_s is None
 
 
-def test_without_a_single_device_there_is_no_waterfall() -> None:
-    assert waterfall(measured(replace(PLAIN, missing={"plain": "out of memory"}), QUIET)) is None
+def test_without_a_single_device_it_begins_at_what_all_compute() -> None:
+    """As of a model that no device holds alone: FSDP without transfers is the lowest level."""
+    missing = {"plain": "out of memory", "concurrent": "out of memory"}
+    found = parts_of(measured(replace(ALL, jitter_s=0.0, offset_s=(0.0, 0.002), missing=missing), QUIET))
+    assert list(found.parts.present()) == ["skew", "exposed_communication"]
+    assert found.compute_s is not None
+    assert found.compute_s.value == pytest.approx(0.010 + 0.0012 + 0.0009 + 0.001)
+    assert found.parts.exposed_communication is not None
+    assert found.parts.exposed_communication.value == pytest.approx(0.0025)
+    assert found.parts.skew is not None
+    assert found.parts.skew.value == pytest.approx(0.001)
+    assert found.t_comm_s is found.t_comm_fraction is found.serial_fraction is None
+    assert found.missing == missing
+
+
+def test_without_any_level_there_is_no_waterfall() -> None:
+    missing = dict.fromkeys(("plain", "concurrent", "local"), "out of memory")
+    assert waterfall(measured(replace(PLAIN, missing=missing), QUIET)) is None
 
 
 def test_one_device_is_all_ideal() -> None:

@@ -189,6 +189,15 @@ def test_torchs_newer_switches_are_the_settings_and_else_the_users(gpu, monkeypa
         assert {each.fp32_precision for each in switches[1:]} == {expected}
 
 
+def test_a_gpu_without_tf32_is_not_measured_as_if_it_had_it(gpu, monkeypatch, switches):
+    device = open_gpu(monkeypatch, None)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Tesla T4")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    with pytest.raises(InvalidTrialError, match=r"tf32.*Tesla T4"):
+        activate(device, "tf32")
+    activate(device, "fp32")
+
+
 def test_a_step_waits_at_lines_of_the_users_and_not_at_torchs_own(gpu, monkeypatch):
     """SyncBatchNorm picks ranks by a mask, whose size the host has to know."""
     for name in ("get_sync_debug_mode", "set_sync_debug_mode"):
@@ -225,14 +234,16 @@ def test_utilization_is_looked_at_once_a_second(gpu, monkeypatch):
 
 LOG = """node01:28:71 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [RO]; OOB eth0:10.0.0.1<0>
 node01:28:71 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM
-node01:28:71 [0] NCCL INFO Channel 00/0 : 9[1] -> 0[0] [receive] via NET/Socket/0
-node01:28:71 [0] NCCL INFO Channel 01/0 : 0[0] -> 8[0] [send] via NET/IB/0(3)/GDRDMA/Shared
-node01:28:71 [0] NCCL INFO Channel 02/0 : 0[0] -> 8[0] [send] via NET/IB/1/GDRDMA(PCI)
-node01:28:71 [0] NCCL INFO Channel 03/0 : 0[0] -> 8[0] [send] via NET/AWS Libfabric/2/Shared
+node01:28:71 [0] NCCL INFO Channel 00/0 : 9[1] -> 0[0] [receive] via NET/IB/0/GDRDMA/Shared
+node01:28:71 [0] NCCL INFO Channel 01/0 : 0[0] -> 8[0] [send] via NET/IB/0(3)/Shared
+node01:28:71 [0] NCCL INFO Channel 02/0 : 9[1] -> 0[0] [receive] via NET/IB/1/GDRDMA(PCI)
+node01:28:71 [0] NCCL INFO Channel 02/0 : 0[0] -> 8[0] [send] via NET/IB/1
+node01:28:71 [0] NCCL INFO Channel 03/0 : 9[1] -> 0[0] [receive] via NET/AWS Libfabric/2/Shared
 """
 
 
-def test_nccls_own_log_says_over_which_networks_it_sends(gpu, monkeypatch):
+def test_nccls_own_log_says_over_which_networks_it_receives(gpu, monkeypatch):
+    """Below compute capability 8.0 NCCL sends without GPUDirect on purpose, where no NVLink is."""
     for name in ("NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS"):
         monkeypatch.setenv(name, "")  # is put back
         monkeypatch.delenv(name)
