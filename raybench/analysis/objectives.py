@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from raybench.analysis.scaling import Measured, Scaling
 from raybench.analysis.stats.pool import Weights
@@ -72,21 +73,27 @@ def pareto_front(
     trials has it for the two; what lies within ``margin``, relative, makes no difference. So what is better
     by luck alone does not stand beside what is better for certain.
     """
+    signs = [1 if name in MAXIMIZED else -1 for name in objectives]
+    logs = np.log([[value.value for value in each.values] for each in candidates]) * signs
     weights = [[_weights(each.record, name, fit) for each in candidates] for name in objectives]
 
-    def verdicts(own: int, place: int) -> list[Verdict]:
-        """Of all candidates over one, by one objective."""
-        mine, sign = weights[place][own], 1 if objectives[place] in MAXIMIZED else -1
-        asked = [
-            {unit: its.get(unit, 0) - mine.get(unit, 0) for unit in {**its, **mine}} for its in weights[place]
-        ]
-        logs = [sign * math.log(each.values[place].value) for each in candidates]
-        halves = (contrast.half for contrast in fit.pool.contrasts(asked))
-        ratios = (of_log(log - logs[own], half, 1) for log, half in zip(logs, halves, strict=True))
+    def verdicts(own: int, rivals: list[int], place: int) -> list[Verdict]:
+        """Of rivals over one candidate, by one objective."""
+        mine, halves = weights[place][own], [0.0] * len(rivals)
+        if any(weights[place]):
+            theirs = (weights[place][each] for each in rivals)
+            asked = [
+                {unit: its.get(unit, 0) - mine.get(unit, 0) for unit in {**its, **mine}} for its in theirs
+            ]
+            halves = [contrast.half for contrast in fit.pool.contrasts(asked)]
+        apart = (logs[rivals, place] - logs[own, place]).tolist()
+        ratios = (of_log(log, half, 1) for log, half in zip(apart, halves, strict=True))
         return [verdict(ratio.plus(-1), margin) for ratio in ratios]
 
     def is_beaten(own: int) -> bool:
-        found = zip(*(verdicts(own, place) for place in range(len(objectives))), strict=True)
+        better = (logs > logs[own]).any(axis=1)  # that may be, by one objective
+        rivals = np.flatnonzero(better).tolist()
+        found = zip(*(verdicts(own, rivals, place) for place in range(len(objectives))), strict=True)
         return any(Verdict.BETTER in each and Verdict.WORSE not in each for each in found)
 
     return [each for own, each in enumerate(candidates) if not is_beaten(own)] or list(candidates)

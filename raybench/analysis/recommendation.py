@@ -52,7 +52,7 @@ class Recommendation:
 
 
 def recommendation(base: Facts, verified: Sequence[Verification] = ()) -> Recommendation | None:
-    """What to use among ``usable`` settings; None where there is none.
+    """What to use; None where no setting may be advised.
 
     The simplest setting than which the fastest is not shown to be faster, where it is better than the
     default: a knob that is not shown to add stays at its default, a larger batch above all.
@@ -81,16 +81,16 @@ def recommendation(base: Facts, verified: Sequence[Verification] = ()) -> Recomm
 def _chosen(base: Facts) -> Found | None:
     best, default = base.best, base.default
     if best is None:
-        headline = base.reference_of(base.headline.config) if base.headline else None
-        return None if headline is None else (headline, Basis.NO_CHOICE, None)
+        headline = base.headline
+        return (headline, Basis.NO_CHOICE, None) if headline and base.is_sound(headline) else None
     if best is default:
         return best, Basis.DEFAULT_IS_BEST, None
     gain = base.gain(best)
     if not OF_SPEED.issuperset(base.study.search.objectives):
         return best, Basis.CHOSEN, gain
-    if default is None or gain is None:
+    if default not in base.sound or gain is None:
         return best, Basis.ALONE, None
-    gains = [(each, its) for each in base.rivals if (its := base.gain(each)) is not None]
+    gains = [(each, its) for each in base.sound if (its := base.gain(each)) is not None]
     better = [(each, its.gain.value) for each, its in gains if its.verdict is Verdict.BETTER]
     if better:  # the best need not be among them: less may be known of it
         fastest, _ = max(better, key=lambda one: one[1])
@@ -134,6 +134,7 @@ def _verified(base: Facts, found: Found, verified: Sequence[Verification]) -> Fo
         each.record.trial_id: (each.record, each.gain)
         for each in verified
         if each.verdict is Verified.CONFIRMED and each.is_paired and each.record and each.gain
+        if base.is_sound(each.record)
         if each.gain.gain.low > least
     }
     if not better:

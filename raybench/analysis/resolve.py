@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from raybench.analysis import choice
+from raybench.analysis.findings.evenness import loss_parity
 from raybench.analysis.labels import device_word, label
 from raybench.analysis.largest_batch import LargestFit, knobs_in_numbers, largest_by_setting, largest_fits_of
 from raybench.analysis.objectives import Candidate
@@ -162,14 +163,23 @@ class Facts:
         """The default among them; None where it has no numbers there."""
         return next((each for each in self.rivals if choice.is_default(self.study, each.config)), None)
 
+    def is_sound(self, record: TrialRecord) -> bool:
+        """Whether its setting may be advised: no workers shared cores, its losses are one device's."""
+        losses = (loss_parity(each) for each in self.visits(self.reference(record)))
+        return not record.config.oversubscribed and all(each is None or each.agrees for each in losses)
+
+    @cached_property
+    def sound(self) -> tuple[TrialRecord, ...]:
+        """The rivals that may be advised."""
+        return tuple(filter(self.is_sound, self.rivals))
+
     @cached_property
     def chosen(self) -> tuple[Candidate, ...]:
         """The best of them by its expected value, of several objectives the Pareto front.
 
-        Where workers shared cores nothing is recommended. Efficiencies are compared over the smallest
-        baseline.
+        Efficiencies are compared over the smallest baseline.
         """
-        able = [(each, self.scaling(each)) for each in self.rivals if not each.config.oversubscribed]
+        able = [(each, self.scaling(each)) for each in self.sound]
         size = min((scaled.baseline.world_size for _, scaled in able if scaled.baseline), default=1)
         candidates = [
             Candidate(each, values)

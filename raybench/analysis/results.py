@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 
 from raybench.analysis.cost import CostPoint, Work, costs, run_of
 from raybench.analysis.findings.case import Around
-from raybench.analysis.findings.diagnose import diagnose_study, usable
+from raybench.analysis.findings.diagnose import diagnose_study
 from raybench.analysis.findings.finding import Finding, FindingName, Need, ranked
 from raybench.analysis.findings.of_study import not_reached
 from raybench.analysis.findings.verifications import Verification, verifications
@@ -33,7 +33,6 @@ class StudyResults(Facts):
     trials: tuple[Summary, ...]  # of each record, by itself
     best_label: str
     recommendation: Recommendation | None  # what to use
-    usable: Facts  # without the settings of which no advice may be
     diagnosis: tuple[Finding, ...]  # what makes figures useless first, then what explains the most time
     not_examined: tuple[tuple[FindingName, Need], ...]  # what the headline has no data for
     verifications: tuple[Verification, ...]  # of what the diagnosis proposes, where any was tested
@@ -71,8 +70,7 @@ def analyse(
     training = analyse_training(base)
     diagnosis = diagnose_study(base, around)
     verified = verifications(base, diagnosis.first)
-    able = usable(base, diagnosis.first)
-    use = recommendation(able, verified)
+    use = recommendation(base, verified)
     phases = None
     if base.headline and base.headline_scaling:
         phases = phase_table(base.headline, base.headline_scaling, base.waterfall, base.records)
@@ -82,9 +80,8 @@ def analyse(
         **{each.name: getattr(base, each.name) for each in fields(Facts)},
         summaries=tuple(summarize(base.everything, base.fit)),
         trials=tuple(summarize_trials(base.everything, base.fit)),
-        best_label=difference_words(base.study, able.best.config) if able.best else "",
+        best_label=difference_words(base.study, base.best.config) if base.best else "",
         recommendation=use,
-        usable=able,
         diagnosis=diagnosis.first,
         not_examined=diagnosis.not_examined,
         verifications=verified,

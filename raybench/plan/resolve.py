@@ -158,9 +158,12 @@ def refuse_too_many(wanted: int, resources: Resources, asked: ResourcesSpec, fie
         return
     is_cuda = resources.device == "cuda"
     if is_cuda or not asked.oversubscribe:
-        needs, unless = WorkerNeeds(resources.device, asked.cpus_per_worker), ", unless --oversubscribe"
-        fit = f"at most {devices} workers of {needs}{'' if is_cuda else unless}"
-        raise RequestError(f"{field}: {fit} (received {wanted})")
+        needs, unless = WorkerNeeds(resources.device, asked.cpus_per_worker), "unless --oversubscribe"
+        if is_cuda:
+            unless = f"fewer than the {resources.num_gpus} GPUs, unless each takes fewer cores"
+        fit = f"at most {devices} workers of {needs}"
+        hint = "" if is_cuda and devices >= resources.num_gpus else f", {unless}"
+        raise RequestError(f"{field}: {fit}{hint} (received {wanted})")
     most = MOST_ON_A_DEVICE * devices
     if wanted > most:
         raise RequestError(

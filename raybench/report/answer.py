@@ -153,7 +153,7 @@ def _why(results: StudyResults) -> list[str]:
         for name, share in sorted(shares.items(), key=lambda each: -each[1].value)
         if name != PART_WORDS["undivided"] and share.low > 0 and share.value >= LEAST_SHARE
     ]
-    least = "at least " if results.waterfall and "plain" in results.waterfall.missing else ""
+    least = "at least " if waterfall.parts.ideal is None else ""
     lost, rest = f"{least}{total:.0%} of each step is lost", total - sum(share.value for _, share in sure)
     named = [*sure[:1], *sorted(sure[1:], key=lambda each: each[0] != COMMUNICATION)][:MOST_PARTS]
     parts = [f"{share.value:.0%} to {IN_ANSWER.get(name, name)}" for name, share in named]
@@ -227,26 +227,28 @@ def _shown_faster(results: StudyResults) -> Recommendation | None:
 
 def _choice(results: StudyResults, *, after_one: bool = False) -> list[str]:
     """``after_one``: it stands after the advice to use one device."""
-    usable, use = results.usable, _shown_faster(results)
-    best, number = usable.best, len(usable.rivals)
+    best, number, use = results.best, len(results.sound), _shown_faster(results)
+    default = results.default if results.default in results.sound else None
     if use is not None and use.gain is not None:
         many = devices_of(use.config)
         fast = f"{1 + use.gain.gain.value:.2f} times the default's speed"
         if after_one:
             return [f"on {many} {use.label} is {fast}{_less_accurate(results, use)}"]
-        speedups = (results.scaling(each).speedup for each in results.measured if each.config == use.config)
-        is_unsure = any(each and each.low < 1 <= each.high for each in speedups)
+        found = (results.scaling(each) for each in results.measured if each.config == use.config)
+        is_unsure = any(
+            each.speedup and each.baseline and each.baseline.world_size == 1 and not each.speedup.excludes(1)
+            for each in found
+        )
         several = f"{many}, which are not shown to be faster than one" if is_unsure else many
         return [f"use {use.label}: {fast} on {several}{_less_accurate(results, use)}"]
     if best is None:
         return []
-    default = results.label(usable.default or best)
-    keep = f"{'on several ' if after_one else ''}keep the default ({default})"
+    keep = f"{'on several ' if after_one else ''}keep the default ({results.label(default or best)})"
     among = f"best of {plural(number, 'measured setting')}"
-    if best is usable.default:
+    if best is default:
         return [f"{keep}: {'no other has figures to use' if number == 1 else f'it is the {among}'}"]
-    gain, search = usable.gain(best), results.study.search
-    if gain is None:
+    gain, search = results.gain(best), results.study.search
+    if gain is None or default is None:
         rate = f"{figures(results.scaling(best).throughput_samples_per_s.value)} samples/s"
         return [f"the {among} is {results.best_label}, at {rate}, and the default has no figures to use"]
     if not OF_SPEED.issuperset(search.objectives):  # what is slower may be what was requested

@@ -202,7 +202,13 @@ def next_step(finding: Finding) -> str:
     if not finding.change:
         return _text(FIX, finding)
     shown = {name: json.dumps(value).strip('"').removesuffix(".0") for name, value in finding.change.items()}
-    return f"set {' and '.join(f'{name} to {value}' for name, value in shown.items())}"
+    words = f"set {' and '.join(f'{name} to {value}' for name, value in shown.items())}"
+    # a larger batch is a way out of any cost of a step, next to its own
+    return (
+        f"{_text(FIX, finding)}, or {words}"
+        if [*shown] == ["batch_size"] and finding.reason in FIX
+        else words
+    )
 
 
 def _text(table: Mapping[FindingName | Reason, str], finding: Finding) -> str:

@@ -83,7 +83,7 @@ def summary_json(results: StudyResults, answer: Sequence[Clause], environment: M
                 gain=_interval(results.gains[each.trial_id].gain),
                 visits_to_tell=results.gains[each.trial_id].to_tell,
             )
-            for each in results.rivals
+            for each in results.sound
             if each.trial_id in results.gains
         ],
         environment=json.loads(json.dumps(dict(environment), default=str)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from raybench.analysis.findings import batch, communication, compute, evenness
@@ -40,16 +39,13 @@ def diagnose_study(results: Facts, around: Around) -> Diagnosis:
     there = [each for each in results.compared if each.config.placement == headline.config.placement]
     case = Case(headline, results.fit, Peers.of(scaling_first(there), results.fit), around)
     found = [_larger_batch(case, each) for each in diagnose(case)]
-    for record in results.compared:
-        wrong = losses_disagree(Case(record, results.fit)) if record is not headline else None
-        found += [replace(wrong, named={"strategy": results.label(record)})] if wrong else []
+    others = (Case(each, results.fit) for each in results.compared if each is not headline)
+    found += filter(None, map(losses_disagree, others))
+    if len(results.compared) > 1:  # else the strategy says which
+        labels = {each.trial_id: results.label(each) for each in results.compared}
+        named = FindingName.LOSSES_DISAGREE
+        found = [replace(f, named={"strategy": labels[f.trial_id]}) if f.name is named else f for f in found]
     return Diagnosis(ranked([*found, *of_study]), not_examined(case))
-
-
-def usable(base: Facts, diagnosis: Sequence[Finding]) -> Facts:
-    """The study without the settings whose figures should not be used as they are."""
-    wrong = {each.trial_id for each in diagnosis if each.severity is Severity.PROBLEM}
-    return replace(base, references=tuple(each for each in base.references if each.trial_id not in wrong))
 
 
 def diagnose(case: Case) -> tuple[Finding, ...]:

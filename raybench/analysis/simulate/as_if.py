@@ -117,7 +117,7 @@ def more_devices(
     requirements = tuple(
         seen.requirement(size, waits.get(size) or seen.waits_s(size))
         for size in dict.fromkeys(required if seen.can_simulate else ())
-        if size > seen.per_node  # else no link between nodes is in it
+        if network is not None or size > seen.per_node  # else no link between nodes is in it
     )
     law = seen.law([each.shape.world_size for each in points] or required)
     if fitted is not None:
@@ -167,7 +167,9 @@ class _Seen:
         self._fit, self._pool = results.fit, results.fit.pool
         self._config, self._buckets = headline.config, results.fit.buckets
         self._visits, self._mode = self._fit.visits(headline), mode
-        self.per_node = max(-(-headline.config.world_size // (headline.nodes or 1)), devices_per_node)
+        self.per_node = -(-headline.config.world_size // (headline.nodes or 1))
+        if headline.nodes in (None, 1):
+            self.per_node = max(self.per_node, devices_per_node)
         # a network that does not say what joins the devices of a node has them joined as those of one here
         is_inside_known = network is not None and network.local_bytes_per_s is not None
         self._is_joined_as_here = headline.nodes in (None, 1) and not is_inside_known

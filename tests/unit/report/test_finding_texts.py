@@ -28,7 +28,7 @@ def test_what_was_not_examined_is_no_advice() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"batch_size": 128}, "set batch_size to 128"),
+        ({"batch_size": 128}, "measure bucket_cap_mb 1 too, or set batch_size to 128"),
         ({"bucket_cap_mb": 32.0}, "set bucket_cap_mb to 32"),
         ({"fsdp_reshard": False}, "set fsdp_reshard to false"),
         ({"gradient_compression": "bf16", "workers": 2}, "set gradient_compression to bf16 and workers to 2"),

@@ -482,3 +482,4 @@ def test_without_a_loader_samples_are_the_typed_size_times_the_passes(
 ) -> None:
     about = [replace(ABOUT, samples_per_step=0.0, full_step=0, passes=4)] * 2
     assert trial(args="--bs {batch_size}")._samples(about) == (64.0, 64)
+    assert trial(args="--bs {global_batch_size}")._samples(about) == (16.0, 16)
