@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from raybench.analysis import choice
-from raybench.analysis.findings.evenness import loss_parity
+from raybench.analysis.findings.evenness import wrong_losses
 from raybench.analysis.labels import device_word, label
 from raybench.analysis.largest_batch import LargestFit, knobs_in_numbers, largest_by_setting, largest_fits_of
 from raybench.analysis.objectives import Candidate
@@ -165,8 +165,7 @@ class Facts:
 
     def is_sound(self, record: TrialRecord) -> bool:
         """Whether its setting may be advised: no workers shared cores, its losses are one device's."""
-        losses = (loss_parity(each) for each in self.visits(self.reference(record)))
-        return not record.config.oversubscribed and all(each is None or each.agrees for each in losses)
+        return not record.config.oversubscribed and wrong_losses(self.visits(record)) is None
 
     @cached_property
     def sound(self) -> tuple[TrialRecord, ...]:

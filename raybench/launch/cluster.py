@@ -146,7 +146,7 @@ class Cluster:
             _refuse_unsupported()
         here = Node("", "", "", host.usable_cores(), len(gpus.gpu_names()))  # as Ray will count it
         nodes = [here] if self.is_local else self.working_nodes(needs)
-        names = ", ".join({each.device_name(needs.device): None for each in self.environments(needs)})
+        names = ", ".join(dict.fromkeys(each.device_name(needs.device) for each in self.environments(needs)))
         places = sum(node.places(needs) for node in nodes)
         num_gpus = sum(int(node.gpus) for node in nodes) if needs.device == "cuda" else 0
         return Resources(needs.device, places, names, len(nodes), num_gpus)
@@ -170,8 +170,8 @@ class Cluster:
         Raises ``RequestError`` where a node does not answer, names an interface that it does not have, or has
         GPUs that are not measured.
         """
-        if self.is_local:
-            return [capture()]
+        if self.is_local and needs not in self._environments:
+            self._environments[needs] = [capture()]
         if needs not in self._environments:
             working = self.working_nodes(needs)
             here, nodes = capture(), self.ask(working, capture)

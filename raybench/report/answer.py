@@ -13,6 +13,7 @@ from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.recommendation import Basis, Recommendation
 from raybench.analysis.resolve import slower_at
 from raybench.analysis.results import StudyResults
+from raybench.analysis.scaling import one_device
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.stats.verdict import Verdict
 from raybench.report.finding_texts import next_step
@@ -234,11 +235,9 @@ def _choice(results: StudyResults, *, after_one: bool = False) -> list[str]:
         fast = f"{1 + use.gain.gain.value:.2f} times the default's speed"
         if after_one:
             return [f"on {many} {use.label} is {fast}{_less_accurate(results, use)}"]
-        found = (results.scaling(each) for each in results.measured if each.config == use.config)
-        is_unsure = any(
-            each.speedup and each.baseline and each.baseline.world_size == 1 and not each.speedup.excludes(1)
-            for each in found
-        )
+        every = ((each, results.scaling(each)) for each in results.measured if each.config == use.config)
+        found = (its for each, its in every if one_device(each, its))
+        is_unsure = any(each.speedup and not each.speedup.excludes(1) for each in found)
         several = f"{many}, which are not shown to be faster than one" if is_unsure else many
         return [f"use {use.label}: {fast} on {several}{_less_accurate(results, use)}"]
     if best is None:

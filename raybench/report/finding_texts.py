@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 
 from raybench.analysis.findings.finding import Finding, FindingName, Need, Reason, is_tie
 from raybench.report.format import duration_words, figures
 from raybench.spec.plural import bytes_words, plural
+from raybench.spec.user_input import literal
 
 WAITS = "the step waits for transfers of {transferred_bytes} in {buckets}"
 SHARDED = "the step waits for {transferred_bytes} of FSDP's gathers and scatters"
@@ -201,14 +201,11 @@ def next_step(finding: Finding) -> str:
     """What to do about the finding: its change, where it has one."""
     if not finding.change:
         return _text(FIX, finding)
-    shown = {name: json.dumps(value).strip('"').removesuffix(".0") for name, value in finding.change.items()}
+    shown = {name: literal(value).strip('"').removesuffix(".0") for name, value in finding.change.items()}
     words = f"set {' and '.join(f'{name} to {value}' for name, value in shown.items())}"
-    # a larger batch is a way out of any cost of a step, next to its own
-    return (
-        f"{_text(FIX, finding)}, or {words}"
-        if [*shown] == ["batch_size"] and finding.reason in FIX
-        else words
-    )
+    if [*shown] == ["batch_size"] and finding.reason in FIX:
+        return f"{_text(FIX, finding)}, or {words}"  # a larger batch is a way out of any cost of a step
+    return words
 
 
 def _text(table: Mapping[FindingName | Reason, str], finding: Finding) -> str:

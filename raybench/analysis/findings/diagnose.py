@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 from raybench.analysis.findings import batch, communication, compute, evenness
 from raybench.analysis.findings.case import Around, Case, Peers, Rule
-from raybench.analysis.findings.evenness import losses_disagree
 from raybench.analysis.findings.finding import SLOW_WAYS, Finding, FindingName, Need, Severity, ranked
 from raybench.analysis.findings.of_study import failed
 from raybench.analysis.other_load import load_of
@@ -40,7 +39,7 @@ def diagnose_study(results: Facts, around: Around) -> Diagnosis:
     case = Case(headline, results.fit, Peers.of(scaling_first(there), results.fit), around)
     found = [_larger_batch(case, each) for each in diagnose(case)]
     others = (Case(each, results.fit) for each in results.compared if each is not headline)
-    found += filter(None, map(losses_disagree, others))
+    found += filter(None, map(evenness.losses_disagree, others))
     if len(results.compared) > 1:  # else the strategy says which
         labels = {each.trial_id: results.label(each) for each in results.compared}
         named = FindingName.LOSSES_DISAGREE

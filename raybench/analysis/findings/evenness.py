@@ -354,10 +354,15 @@ def _apart(mine: float | None, reference: float | None) -> float:
     return abs(mine - reference)
 
 
+def wrong_losses(visits: Sequence[TrialRecord]) -> ParityVerdict | None:
+    """The first verdict of a setting's visits that its losses are not one device's; None without one."""
+    return next((found for each in visits if (found := loss_parity(each)) and not found.agrees), None)
+
+
 def losses_disagree(case: Case) -> Finding | None:
     """The first losses or gradient are not one device's."""
-    verdict = loss_parity(case.record)
-    if verdict is None or verdict.agrees:
+    verdict = wrong_losses(case.fit.visits(case.record))
+    if verdict is None:
         return None
     values = {"relative_difference": verdict.relative_difference, "tolerance": verdict.tolerance}
     if verdict.gradient_difference is not None:

@@ -37,7 +37,7 @@ def settings_table(results: StudyResults) -> Table:
     def verdict(record: TrialRecord) -> str:
         if record is results.default:
             return "the default"
-        if record not in results.sound and not record.config.oversubscribed:
+        if not results.is_sound(record) and not record.config.oversubscribed:
             return "losses disagree"
         return known(gains.get(record.trial_id), lambda gain: str(gain.verdict))
 

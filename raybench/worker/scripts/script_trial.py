@@ -315,9 +315,9 @@ class ScriptTrial:
             return float(script.samples_per_step * size), script.samples_per_step * size
         counted, batch = [each.samples_per_step for each in about], config.batch_size
         is_asked = "batch_size" in script.placeholders
-        if not any(counted) and "global_batch_size" in script.placeholders:
-            return float(config.global_batch_size), config.global_batch_size
         if not any(counted):  # one rank may read for all
+            if "global_batch_size" in script.placeholders:
+                return float(config.global_batch_size), config.global_batch_size
             if is_asked:  # with as many micro-batches as there are backward passes
                 in_all = batch * sum(each.passes for each in about)
                 return float(in_all), in_all

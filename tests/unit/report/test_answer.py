@@ -18,6 +18,7 @@ from raybench.analysis.stats.verdict import Verdict
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.records.record import TrialRecord
+from raybench.records.requests import Configuration
 from raybench.records.results import LossParity, TrainingResult
 from raybench.report.answer import answer, answer_of
 from raybench.report.code import use_it
@@ -582,3 +583,18 @@ def test_what_slowed_the_machine_is_in_the_answer(
     (said,) = _clauses(results, "What to change")
     assert said == f"To try: {next_step(results.diagnosis[0])}."
     assert all(len(each.split()) <= 32 for each in answer_of(results).split(". "))
+
+
+def test_on_one_device_nothing_is_said_of_several() -> None:
+    knobs = {"batch_size": [64], "optimizer_kernels": ["default", "fused"]}
+    spec = study(knobs=knobs, scaling={"world_sizes": [1]}, search={"method": "grid"})
+
+    def costs(config: Configuration, setting: Setting) -> StepCosts:
+        return StepCosts(plain_s=0.010 if setting.optimizer_kernels == "fused" else 0.020)
+
+    plan = make_plan(spec, Resources("cpu", 1, "a CPU"))
+    _, store, _ = run(plan, FakeRunner(costs, QUIET))
+    change = next(
+        each for each in answer(analyse(plan.study, store.records)) if each.question == "What to change"
+    )
+    assert change.words == "Use optimizer_kernels fused: 2.00 times the default's speed on 1 device."
