@@ -7,16 +7,19 @@ from collections.abc import Callable
 from statistics import fmean
 from typing import TypeVar
 
+import pytest
+
 from raybench.analysis.scaling import Measured
 from raybench.analysis.stats.pool import Spreads
 from raybench.analysis.stats.statistics import Estimate, num_trimmed, t_quantile
 from raybench.records.record import TrialRecord
 from raybench.records.results import StepsResult
+from tests.conftest import BUSY
 
 Found = TypeVar("Found")
 
 STANDARD_ERRORS = 4.5
-MUCH = 0.3  # of a core, by others: too much to measure beside
+MUCH = 0.1  # of a core, by others: too much to measure exactly beside
 NAMED = 0.03  # of a core, from which on a finding may say so: 2% of two are enough for it
 
 
@@ -73,10 +76,12 @@ def may_name_others(steps: StepsResult) -> bool:
 def measured_undisturbed(measure: Callable[[], Found], steps_of: Callable[[Found], StepsResult]) -> Found:
     """What ``measure`` brings; where its own record says that others took cores, what it brings then.
 
-    Once more at most, and before anybody has looked at a figure.
+    Once more at most, and before anybody has looked at a figure. Where others take cores again the test is
+    skipped: beside them nothing here is exact, whatever raybench does.
     """
-    found = measure()
-    if (took := others_took(steps_of(found))) <= MUCH:
-        return found
-    print(f"measured once more: others took {took:.2f} of the cores")
-    return measure()
+    for words in ("measured once more", "measured twice"):
+        found = measure()
+        if (took := others_took(steps_of(found))) <= MUCH:
+            return found
+        print(f"{words}: others took {took:.2f} of the cores")
+    pytest.skip(f"{BUSY}: others took {took:.2f} of its cores when it was measured, and again")

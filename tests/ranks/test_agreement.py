@@ -6,6 +6,7 @@ import pytest
 
 from raybench.analysis.stats.statistics import Estimate, trimmed_mean
 from raybench.records.results import StepsResult
+from tests.conftest import BUSY
 from tests.ranks.agreement import MUCH, agrees, measured_undisturbed, ratios_agree, standard_error
 from tests.support.planted import StepCosts
 from tests.unit.studies import measured
@@ -50,15 +51,23 @@ def test_two_ratios_agree_within_the_errors_of_both() -> None:
                 ratios_agree(FOUND, other, floor=FLOOR, most_error=1.0)
 
 
-@pytest.mark.parametrize(("others", "times"), [(0.9 * MUCH, 1), (1.1 * MUCH, 2)])
-def test_only_the_load_in_the_record_is_a_reason_to_measure_once_more(others: float, times: int) -> None:
-    steps = measured(StepCosts(plain_s=0.01, other_cores=others)).steps
-    assert steps is not None
-    made: list[StepsResult] = []
+@pytest.mark.parametrize(
+    ("loads", "is_busy"), [((0.9,), False), ((1.1, 0.9), False), ((1.1, 1.1), True)], ids=str
+)
+def test_only_the_load_in_the_record_is_a_reason_to_measure_once_more(
+    loads: tuple[float, ...], is_busy: bool
+) -> None:
+    records = [measured(StepCosts(plain_s=0.01, other_cores=load * MUCH)).steps for load in loads]
+    todo = iter(records)
 
     def measure() -> StepsResult:
-        made.append(steps)
+        steps = next(todo)
+        assert steps is not None
         return steps
 
-    measured_undisturbed(measure, lambda found: found)
-    assert len(made) == times
+    if is_busy:
+        with pytest.raises(pytest.skip.Exception, match=BUSY):
+            measured_undisturbed(measure, lambda found: found)
+    else:
+        assert measured_undisturbed(measure, lambda found: found) is records[-1]
+    assert next(todo, None) is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -15,7 +17,7 @@ from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import FactorySpec, MLPSpec, TextSpec, WorkloadSpec
 from raybench.worker.communicators import Communicators
 from raybench.worker.group_cache import GroupCache
-from tests.ranks.agreement import MUCH, others_took
+from tests.ranks.agreement import measured_undisturbed
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import complete, run_trials
 
@@ -68,10 +70,13 @@ def trials(names: list[str]) -> dict[str, StepsResult]:
 
 @pytest.fixture(scope="module")
 def results(pair: Ranks) -> dict[str, StepsResult]:
-    """Of each case; those with planted waits are measured once more where others took the cores."""
-    found = pair.call(trials, list(CASES))[0]
-    disturbed = [name for name in PLANTED if others_took(found[name]) > MUCH]
-    return found | (pair.call(trials, disturbed)[0] if disturbed else {})
+    """Of each case; those with planted waits are exact."""
+    found: dict[str, StepsResult] = pair.call(trials, [name for name in CASES if name not in PLANTED])[0]
+
+    def measure(name: str) -> StepsResult:
+        return pair.call(trials, [name])[0][name]  # type: ignore[no-any-return]
+
+    return found | {name: measured_undisturbed(partial(measure, name), lambda each: each) for name in PLANTED}
 
 
 Results = dict[str, StepsResult]

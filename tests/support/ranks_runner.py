@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import signal
 import socket
 import sys
 import threading
@@ -160,6 +161,7 @@ def _serve(
     from raybench.worker.scripts import script_trial
     from tests.support.forked_child import ForkedChild
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ray's workers do not hear Ctrl-C either: the driver does
     os.environ.clear()
     os.environ.update(variables | {"RANK": str(rank), "WORLD_SIZE": str(size)})
     sys.path[:] = path
