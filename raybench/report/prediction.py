@@ -445,10 +445,12 @@ def more_sentences(more: MoreDevices | None) -> list[str]:
     if surely and surely[0].how == "fit":
         return [_point_words(surely[0], more)]
     if required is not None and required.bus_bytes_per_s is not None:
-        speedup, many = required.ceiling.high * required.world_size, more.devices(required.world_size)
-        most = f"{many} train at most {speedup:.2f} times as fast as one"
+        size, many = required.world_size, more.devices(required.world_size)
+        ceiling = f"{many} train at most {required.ceiling.high * size:.2f} times as fast as one"
+        if required.ceiling.high >= 1:
+            ceiling = f"no limit below {size:,} times is shown for {many}"
         network = _network_words(required.bus_bytes_per_s, more)
-        first = [most, network] if network else [f"{most}, whatever the network"]
+        first = [ceiling, network] if network else [f"{ceiling}, whatever the network"]
         return [*first, *_missing_words(more)]
     if surely:
         words = f"{_point_words(surely[0], more)}; what the network between more devices costs is not in it"

@@ -110,6 +110,9 @@ def test_a_buyer_can_compare_the_network_with_todays(draw: Callable[[str], Drawn
     )
     said = more_sentences(replace(several, points=(), requirements=(enough,)))[1]
     assert said == "an interconnect as fast as this one comes near that if its latency is small"
+    unsure = replace(first, ceiling=replace(first.ceiling, high=2.0))
+    said = more_sentences(replace(several, points=(), requirements=(unsure,)))[0]
+    assert said == "no limit below 4 times is shown for 4 devices, whatever the network"
     table = drawn.table("What the network must bring")
     assert table is not None
     assert table.rows[0]["in bits"].startswith(bit_rate_words(first.bus_bytes_per_s.value))

@@ -157,7 +157,7 @@ def test_without_a_network_predict_says_what_one_must_bring(tmp_path: Path) -> N
     code, text = invoke("predict", directory(tmp_path), "--world-sizes", "8")
     assert code == 0, text
     words = " ".join(text.split())
-    assert "8 devices train at most" in words
+    assert "No limit below 8 times is shown for 8 devices." in words
     assert "To come near that each node needs " in words
 
 
