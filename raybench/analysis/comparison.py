@@ -13,11 +13,9 @@ from raybench.analysis.stats.verdict import half_width_of, times_to_tell, values
 from raybench.machine.environment import Environment, comparable
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
-from raybench.spec.knobs import KnobValue, Setting
 from raybench.spec.user_input import flat
 
 NO_WORK = ("data", *Configuration.ANY_WORKERS)  # of a configuration
-ANY_TRIAL = (*NO_WORK, "placement", "environment", *Setting.model_fields)  # of a workload and world size
 NAMES_ONLY = ("question", "name", "data", "code_folder", "time_budget_seconds")  # change no measurement
 
 
@@ -116,20 +114,6 @@ def same_trials(first: Side, other: Side) -> list[SameTrial]:
 def headline_in_common(first: Side, other: Side) -> SameTrial | None:
     """The first side's default at its largest world size, where the other has measured it too."""
     return next((each for each in same_trials(first, other) if each.is_headline), None)
-
-
-def missed(first: Side, other: Side) -> dict[str, KnobValue]:
-    """The knobs, variables and placement by which the other side has missed the first's headline.
-
-    Of its nearest trial, with its values. Empty where it has none of that workload at that world size.
-    """
-    headline = first.results.headline
-    found = [
-        each.config.differences(headline.config)
-        for each in other.results.references
-        if headline and each.config.key(ignore=ANY_TRIAL) == headline.config.key(ignore=ANY_TRIAL)
-    ]
-    return min(found, key=len, default={})
 
 
 def _in_both(first: Side, mine: TrialRecord, other: Side, rival: TrialRecord) -> SameTrial:

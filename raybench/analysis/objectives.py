@@ -73,30 +73,77 @@ def pareto_front(
     trials has it for the two; what lies within ``margin``, relative, makes no difference. So what is better
     by luck alone does not stand beside what is better for certain.
     """
-    signs = [1 if name in MAXIMIZED else -1 for name in objectives]
-    logs = np.log([[value.value for value in each.values] for each in candidates]) * signs
-    weights = [[_weights(each.record, name, fit) for each in candidates] for name in objectives]
-
-    def verdicts(own: int, rivals: list[int], place: int) -> list[Verdict]:
-        """Of rivals over one candidate, by one objective."""
-        mine, halves = weights[place][own], [0.0] * len(rivals)
-        if any(weights[place]):
-            theirs = (weights[place][each] for each in rivals)
-            asked = [
-                {unit: its.get(unit, 0) - mine.get(unit, 0) for unit in {**its, **mine}} for its in theirs
-            ]
-            halves = [contrast.half for contrast in fit.pool.contrasts(asked)]
-        apart = (logs[rivals, place] - logs[own, place]).tolist()
-        ratios = (of_log(log, half, 1) for log, half in zip(apart, halves, strict=True))
-        return [verdict(ratio.plus(-1), margin) for ratio in ratios]
+    compared = _Compared(candidates, objectives, fit, margin)
 
     def is_beaten(own: int) -> bool:
-        better = (logs > logs[own]).any(axis=1)  # that may be, by one objective
-        rivals = np.flatnonzero(better).tolist()
-        found = zip(*(verdicts(own, rivals, place) for place in range(len(objectives))), strict=True)
-        return any(Verdict.BETTER in each and Verdict.WORSE not in each for each in found)
+        return any(map(_is_better_at_no_price, compared.verdicts(own, compared.may_be_better(own))))
 
     return [each for own, each in enumerate(candidates) if not is_beaten(own)] or list(candidates)
+
+
+def is_better(
+    one: TrialRecord,
+    than: TrialRecord,
+    candidates: Sequence[Candidate],
+    objectives: Sequence[Objective],
+    fit: Measured,
+    margin: float,
+) -> bool:
+    """Whether one of the candidates is better than another by the first objective, or at no price by any.
+
+    By intervals that hold for all candidates at once, of which ``one`` may have been chosen.
+    """
+    own = next(place for place, each in enumerate(candidates) if each.record is than)
+    rivals = [place for place in range(len(candidates)) if place != own]
+    verdicts = _Compared(candidates, objectives, fit, margin).verdicts(own, rivals, at_once=True)
+    found = next(of for place, of in zip(rivals, verdicts, strict=True) if candidates[place].record is one)
+    return found[0] is Verdict.BETTER or _is_better_at_no_price(found)
+
+
+def _is_better_at_no_price(verdicts: Sequence[Verdict]) -> bool:
+    """By one objective at least, and worse by none."""
+    return Verdict.BETTER in verdicts and Verdict.WORSE not in verdicts
+
+
+class _Compared:
+    """Candidates by several objectives: logarithms, and of which contrasts they are."""
+
+    def __init__(
+        self, candidates: Sequence[Candidate], objectives: Sequence[Objective], fit: Measured, margin: float
+    ) -> None:
+        self._pool, self._margin = fit.pool, margin
+        signs = [1 if name in MAXIMIZED else -1 for name in objectives]
+        self._logs = np.log([[value.value for value in each.values] for each in candidates]) * signs
+        self._weights = [[_weights(each.record, name, fit) for each in candidates] for name in objectives]
+
+    def may_be_better(self, own: int) -> list[int]:
+        """Places of those that are better by one objective, maybe by chance."""
+        found: list[int] = np.flatnonzero((self._logs > self._logs[own]).any(axis=1)).tolist()
+        return found
+
+    def verdicts(
+        self, own: int, rivals: Sequence[int], *, at_once: bool = False
+    ) -> list[tuple[Verdict, ...]]:
+        """Of each rival over one candidate by each objective; ``at_once``: intervals hold for all rivals."""
+        by_objective = (self._by(place, own, rivals, at_once) for place in range(len(self._weights)))
+        return list(zip(*by_objective, strict=True))
+
+    def _by(self, place: int, own: int, rivals: Sequence[int], at_once: bool) -> list[Verdict]:
+        weights, halves = self._weights[place], [0.0] * len(rivals)
+        if any(weights):
+            mine, theirs = weights[own], (weights[each] for each in rivals)
+            asked = [
+                {unit: by for unit in {**its, **mine} if (by := its.get(unit, 0.0) - mine.get(unit, 0.0))}
+                for its in theirs
+            ]
+            halves = (
+                [half for _, half in self._pool.simultaneous(asked)]
+                if at_once
+                else [contrast.half for contrast in self._pool.contrasts(asked)]
+            )
+        apart = (self._logs[list(rivals), place] - self._logs[own, place]).tolist()
+        ratios = (of_log(log, half, 1) for log, half in zip(apart, halves, strict=True))
+        return [verdict(ratio.plus(-1), self._margin) for ratio in ratios]
 
 
 def _weights(record: TrialRecord, objective: Objective, fit: Measured) -> Weights:

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from raybench.analysis.scaling import Scaling
-from raybench.analysis.stats.rounds import level, mean_rank_s, series
 from raybench.analysis.stats.statistics import (
     POSITIVE,
     SHARE,
@@ -111,7 +110,7 @@ def phase_times(record: TrialRecord, step_s: Estimate, found: Waterfall | None) 
     """
     assert record.steps is not None
     local, ddp, plain = (_blocks(record.steps, name) for name in ("local", "ddp", "plain"))
-    without_transfers_s = _without_transfers(record.steps, found)
+    without_transfers_s = _without_transfers(found)
     if record.config.world_size == 1:
         blocks, whole_s = plain, step_s
     elif without_transfers_s is not None and len(local) > 1:
@@ -123,12 +122,11 @@ def phase_times(record: TrialRecord, step_s: Estimate, found: Waterfall | None) 
     return {name: _times(share, whole_s) for name, share in _shares(blocks).items()}
 
 
-def _without_transfers(measurement: StepsResult, found: Waterfall | None) -> Estimate | None:
-    """The mean rank's step without transfers, in s: by the waterfall, else by ``local`` alone."""
+def _without_transfers(found: Waterfall | None) -> Estimate | None:
+    """The mean rank's step without transfers, in s, by the waterfall."""
     exposed, skew = (found.parts.exposed_communication, found.parts.skew) if found else (None, None)
     if found is None or exposed is None or skew is None:
-        local = series(measurement, "local", mean_rank_s)
-        return None if local is None else level(local)
+        return None
     value = found.step_time_s.value - exposed.value - skew.value
     half = found.step_time_s.relative_half_width * value
     return Estimate(value, value - half, value + half, found.step_time_s.n)

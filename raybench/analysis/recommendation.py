@@ -26,7 +26,7 @@ class Basis(StrEnum):
 
     BETTER = "better"  # than the default
     VERIFIED = "verified"  # a change that the diagnosis proposes, tested, and better than the default
-    CHOSEN = "chosen"  # by objectives that are not of speed
+    CHOSEN = "chosen"  # better than the default by objectives that are not of speed
     AS_GOOD = "as good"  # the best is as good as the default: the default
     UNKNOWN = "not known yet"  # whether the best is better: the default
     ALONE = "alone"  # the best, where the default has no figures to use
@@ -87,7 +87,7 @@ def _chosen(base: Facts) -> Found | None:
         return best, Basis.DEFAULT_IS_BEST, None
     gain = base.gain(best)
     if not OF_SPEED.issuperset(base.study.search.objectives):
-        return best, Basis.CHOSEN, gain
+        return (best, Basis.CHOSEN, gain) if base.is_best_better else (default or best, Basis.UNKNOWN, gain)
     if default not in base.sound or gain is None:
         return best, Basis.ALONE, None
     gains = [(each, its) for each in base.sound if (its := base.gain(each)) is not None]

@@ -11,14 +11,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from raybench.analysis import choice
 from raybench.analysis.findings.evenness import wrong_losses
 from raybench.analysis.labels import device_word, label
 from raybench.analysis.largest_batch import LargestFit, knobs_in_numbers, largest_by_setting, largest_fits_of
-from raybench.analysis.objectives import Candidate
+from raybench.analysis.objectives import Candidate, is_better
 from raybench.analysis.reference import KnownBuckets, known_buckets
 from raybench.analysis.scaling import Measured, Scaling
-from raybench.analysis.stats.pool import Pool, Spreads
+from raybench.analysis.stats.pool import Array, Pool, Spreads
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.stats.verdict import Gain, gain_of
 from raybench.analysis.waterfall import Waterfall
@@ -173,19 +175,20 @@ class Facts:
         return tuple(filter(self.is_sound, self.rivals))
 
     @cached_property
-    def chosen(self) -> tuple[Candidate, ...]:
-        """The best of them by its expected value, of several objectives the Pareto front.
-
-        Efficiencies are compared over the smallest baseline.
-        """
+    def candidates(self) -> tuple[Candidate, ...]:
+        """Those with a value for each objective; efficiencies are compared over the smallest baseline."""
         able = [(each, self.scaling(each)) for each in self.sound]
         size = min((scaled.baseline.world_size for _, scaled in able if scaled.baseline), default=1)
-        candidates = [
+        return tuple(
             Candidate(each, values)
             for each, scaled in able
             if (values := choice.objective_values(self.study, each, scaled, size)) is not None
-        ]
-        return tuple(choice.winners(self.study, candidates, self.fit))
+        )
+
+    @cached_property
+    def chosen(self) -> tuple[Candidate, ...]:
+        """The best of them by its expected value, of several objectives the Pareto front."""
+        return tuple(choice.winners(self.study, self.candidates, self.fit))
 
     @property
     def winners(self) -> list[TrialRecord]:
@@ -200,6 +203,15 @@ class Facts:
         suggested = choice.suggestions(self.study, self.records, self.compared_at)
         winner = choice.first_by(self.chosen, self.study.search.objectives[0])
         return winner.record if winner is not None and len(suggested) > 1 else None
+
+    @cached_property
+    def is_best_better(self) -> bool:
+        """Whether the best is better than the default by the study's objectives: see ``is_better``."""
+        best, default = self.best, self.default
+        if best is None or default is None or not any(each.record is default for each in self.candidates):
+            return best is not None
+        objectives, least = self.study.search.objectives, self.study.search.minimum_gain
+        return is_better(best, default, self.candidates, objectives, self.fit, least)
 
     @cached_property
     def gains(self) -> Mapping[str, Gain]:
@@ -219,6 +231,30 @@ class Facts:
     def gain(self, record: TrialRecord) -> Gain | None:
         """The gain of a record's setting over the default; None where one of them was not measured there."""
         return self.gains.get(self.reference(record).trial_id)
+
+    @cached_property
+    def chances(self) -> Mapping[str, float]:
+        """With which each setting that may be advised is the fastest of them, by trial id: P(best)."""
+        if not self.sound:
+            return {}
+        rates = self._log_rates
+        are_fastest = rates >= rates.max(axis=1, keepdims=True)
+        return {each.trial_id: float(are_fastest[:, i].mean()) for i, each in enumerate(self.sound)}
+
+    def regret(self, record: TrialRecord) -> Estimate | None:
+        """What the fastest of them, whichever that is, has over the record's setting: the mean and 95%.
+
+        None for a setting that may not be advised.
+        """
+        if (own := self.reference(record)) not in self.sound:
+            return None
+        rates = self._log_rates
+        lost = np.expm1(rates.max(axis=1) - rates[:, self.sound.index(own)])
+        return Estimate(float(lost.mean()), 0.0, float(np.quantile(lost, 0.95)), len(lost))
+
+    @cached_property
+    def _log_rates(self) -> Array:
+        return self.fit.log_rates(self.sound)
 
 
 def resolve(study: Study, records: Sequence[TrialRecord], environment: Environment | None = None) -> Facts:

@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 
+import numpy as np
+
 from raybench.analysis.reference import KnownBuckets, grouped
-from raybench.analysis.stats.pool import TYPICAL, Pool, Spreads, Unit, Weights
+from raybench.analysis.stats.pool import TYPICAL, Array, Pool, Spreads, Unit, Weights
 from raybench.analysis.stats.statistics import Estimate, inverse
 from raybench.analysis.units import baseline_unit, step_unit, visits, with_setting
 from raybench.analysis.waterfall import Waterfall, waterfall
@@ -240,6 +242,11 @@ class Measured:
         found = self.pool.simultaneous(asked) if asked else []
         return [each.ratio(factor, half) for (each, half), factor in zip(found, factors, strict=True)]
 
+    def log_rates(self, records: Sequence[TrialRecord]) -> Array:
+        """Joint draws of the logarithms of their throughputs, shape ``(draws, records)``."""
+        samples = [record.steps.samples_per_step for record in records if record.steps]
+        return self.pool.draws([{self.unit(record): -1.0} for record in records]) + np.log(samples)
+
     def _smallest(self, record: TrialRecord) -> TrialRecord | None:
         """A record of the same question on the fewest devices, fewer than this one's."""
         rivals = [
@@ -273,14 +280,15 @@ def alongside(record: TrialRecord, default: TrialRecord | None) -> Scaling:
     """How the setting of a complete record scales: its own trial, set right by the anchor in its rounds.
 
     Its speed is its ratio to the anchor in the same rounds, times that of the default in ``default``, its own
-    trial: what made the one slower than the other is in neither.
+    trial: what made the one slower than the other is in neither. Workers with other process knobs have an
+    anchor of their own, which is not the default: by the trial alone.
     """
     fit = Measured([record], is_certain=True)
     found, request = fit.scaling(record), record.request
     if default is None or default.steps is None or request.kind != "steps" or request.anchor is None:
         return found
     anchor = step_unit(with_setting(record.config, request.anchor), fit.buckets)
-    if not fit.pool.has(anchor):
+    if not fit.pool.has(anchor) or record.config.environment != default.config.environment:
         return found
     reference_s = Measured([default], is_certain=True).scaling(default).step_time_s.value
     factor = reference_s / fit.pool.time(anchor).value

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from raybench.analysis import choice
 from raybench.analysis.reference import grouped
-from raybench.analysis.scaling import alongside
+from raybench.analysis.scaling import Measured
 from raybench.plan.trials import Plan, Suggestion
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, TrainingRequest
@@ -38,7 +38,7 @@ def training_requests(plan: Plan, records: Sequence[TrialRecord] = ()) -> list[T
 
 
 def _measured(plan: Plan, trained: Sequence[Suggestion], records: Sequence[TrialRecord]) -> list[Suggestion]:
-    """The fastest of the settings measured at the target that learn equally.
+    """The fastest of the settings measured at the target that learn equally, by all visits.
 
     Not one that learns as one of ``trained``, nor one that was stopped: it gets no further seed.
     """
@@ -46,8 +46,10 @@ def _measured(plan: Plan, trained: Sequence[Suggestion], records: Sequence[Trial
     def learned(of: Suggestion | Configuration) -> Hashable:
         return of.setting.learning_key(plan.target)
 
+    fit = Measured(records)
+
     def rate(record: TrialRecord) -> float:
-        return alongside(record, None).throughput_samples_per_s.value
+        return fit.figures(record)[0].throughput_samples_per_s.value
 
     stopped = (each.config for each in records if each.training and each.training.stopped_by)
     known = {learned(each) for each in trained} | {learned(each) for each in stopped}

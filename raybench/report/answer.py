@@ -172,8 +172,6 @@ def _why(results: StudyResults) -> list[str]:
     left = total - sum(share.value for _, share in named)
     if left < -max(LEAST_SHARE, min(MUCH_OFFSET, total / 10)):
         parts.append("partly offset by other parts")
-    elif len(sure) == 1 and rest < LEAST_SHARE:
-        return [f"{lost}, all of it to {IN_ANSWER.get(sure[0][0], sure[0][0])}", *also]
     elif len(sure) > MOST_PARTS and left >= LEAST_SHARE:
         parts.append(f"the rest to other parts{' and unknown causes' if rest >= LEAST_SHARE else ''}")
     elif rest >= LEAST_SHARE:
@@ -251,9 +249,11 @@ def _choice(results: StudyResults, *, after_one: bool = False) -> list[str]:
         rate = f"{figures(results.scaling(best).throughput_samples_per_s.value)} samples/s"
         return [f"the {among} is {results.best_label}, at {rate}, and the default has no figures to use"]
     if not OF_SPEED.issuperset(search.objectives):  # what is slower may be what was requested
-        named = " and ".join(search.objectives).replace("_", " ")
-        chosen = f"the {among} for {named} is {results.best_label}"
-        return [f"{chosen}, at {1 + gain.gain.value:.2f} times the default's samples/s"]
+        among += f" for {' and '.join(search.objectives).replace('_', ' ')}"
+        if not results.is_best_better:
+            return [f"{keep}: {results.best_label}, the {among}, is not known to be better"]
+        rate = f"{1 + gain.gain.value:.2f} times the default's samples/s"
+        return [f"the {among} is {results.best_label}, at {rate}"]
     if gain.verdict is Verdict.AS_GOOD:
         return [f"{keep}: {results.best_label}, the {among}, is as good"]
     more = f", and about {gain.to_tell} times as many visits would tell" if gain.to_tell else ""
@@ -325,6 +325,8 @@ def _proposal(results: StudyResults) -> list[str]:
     is_known = scaling is not None and scaling.efficiency is not None and not scaling.is_baseline
     if use is not None or results.best is not None or not is_known:
         return []
+    if any(test and test.verdict is Verified.FAILED for _, test in tests):
+        return ["nothing: of the changes that the causes propose none ran and was faster"]
     if tests:
         return ["nothing: the changes that the causes propose were tried and are not faster"]
     return ["nothing: no loss is large and certain enough to act on"]

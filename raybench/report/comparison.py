@@ -10,8 +10,8 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from raybench.analysis.comparison import SameTrial, Side, differences, headline_in_common, missed, same_trials
-from raybench.analysis.labels import changes_words, devices_words
+from raybench.analysis.comparison import SameTrial, Side, differences, headline_in_common, same_trials
+from raybench.analysis.labels import devices_words
 from raybench.analysis.other_load import load_of
 from raybench.analysis.results import StudyResults
 from raybench.analysis.summary import model_name
@@ -145,9 +145,8 @@ def comparison_answer(sides: Sequence[Side]) -> list[Clause]:
 def _speed_words(first: Side, other: Side) -> str:
     found = headline_in_common(first, other)
     if found is None:
-        where, changes = f"the default of {first.name} at its largest world size", missed(first, other)
-        with_words = f", but with {changes_words(changes)}" if changes else ""
-        return f"Not compared: {other.name} has not measured {where}{with_words}."
+        where = f"the default of {first.name} at its largest world size"
+        return f"Not compared: {other.name} has not measured {where}."
     where = f"{devices_words(found.world_size)}, {found.label}"
     return f"{factor(found.speed)} the samples/s on {where}: {_verdict(found)}."
 

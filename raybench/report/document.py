@@ -17,7 +17,7 @@ from raybench.records.csv_files import rows_csv
 from raybench.report import render
 from raybench.report.answer import Clause, answer, answer_of
 from raybench.report.code import use_it
-from raybench.report.finding_texts import cost, evidence_among, not_examined_words
+from raybench.report.finding_texts import cost, evidence, not_examined_words
 from raybench.report.method import measured_words, method_words
 from raybench.report.pages import Level, Section, make_fragment, make_pages, quoted, template, write_files
 from raybench.report.plot import drawn
@@ -117,7 +117,7 @@ def _causes(results: StudyResults) -> dict[str, Any]:
         "causes": causes,
         "cost": cost,
         "advice": partial(advice_of, verified=results.verifications),
-        "evidence": evidence_among(causes),
+        "evidence": evidence,
     }
 
 

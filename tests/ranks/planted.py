@@ -308,7 +308,8 @@ class Faulty:
             else:
                 every = [torch.empty_like(outputs) for _ in range(dist.get_world_size())]
                 dist.all_gather(every, outputs.detach())
-            loss = loss + torch.stack(every).square().mean() * outputs.mean()
+            # bounded below: after many steps, as on a fast machine, it would else be infinite
+            loss = loss + torch.stack(every).square().mean() * outputs.square().mean()
             SEEN_TEAMS.add((wrapper, len(every)))
         here = self._rank in self._ranks and self._wrapper in ("any", wrapper) and self._is_within()
         if self._calls > self._after and here:

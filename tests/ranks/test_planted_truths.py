@@ -369,7 +369,7 @@ def test_hidden_communication_in_closed_form() -> None:
 
 @pytest.mark.parametrize("name", ["all", of_long("straggler")])
 def test_the_straggler_is_named(name: str, case_of: CaseOf) -> None:
-    found = slowest_rank([case_of(name).steps])
+    found = slowest_rank([case_of(name).steps], 0.0)
     assert found is not None
     rank, ratio, excess = found
     assert rank == _plant(name).straggler_rank
@@ -379,7 +379,7 @@ def test_the_straggler_is_named(name: str, case_of: CaseOf) -> None:
 
 @pytest.mark.parametrize("name", ["null", of_long("congested"), of_long("wrapper")])
 def test_nobody_is_called_a_straggler_where_none_is(name: str, case_of: CaseOf) -> None:
-    found = slowest_rank([case_of(name).steps])
+    found = slowest_rank([case_of(name).steps], 0.0)
     assert found is not None
     assert found[1].value - 1 < FLOOR
 
@@ -476,6 +476,6 @@ def test_three_ranks_on_fewer_cores_give_back_what_was_planted(stamps: str) -> N
     request = _request("all", stamps, world_size=3, oversubscribed=True, measure=measure)
     case = _measured("all", request, lambda *call: run_ranks(call[0], 3, *call[1:]))
     _check(case, PLANTS["all"])
-    found = slowest_rank([case.steps])
+    found = slowest_rank([case.steps], 0.0)
     assert found is not None
     assert found[0] == PLANTS["all"].straggler_rank

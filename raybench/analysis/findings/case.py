@@ -68,7 +68,7 @@ class Peers:
             own = config.batch_size * config.setting.gradient_accumulation
             units = {own: one_device(config, config.batch_size)}
             units |= {config.global_batch_size: baseline_unit(config)} if config.scaling == "strong" else {}
-            of_batches = alone.setdefault(_but_for_batch(config), {})
+            of_batches = alone.setdefault(_of_batches(config), {})
             for samples, unit in units.items():
                 if samples not in of_batches and fit.pool.has(unit):
                     of_batches[samples] = fit.pool.time(unit)
@@ -195,7 +195,7 @@ class Case:
     @cached_property
     def alone(self) -> Mapping[int, Estimate]:
         """The step of one device alone by its samples in a step, in s, where it was measured."""
-        return self.peers.alone.get(_but_for_batch(self.config), {})
+        return self.peers.alone.get(_of_batches(self.config), {})
 
     @property
     def replays(self) -> Mapping[int, Estimate]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
 import numpy as np
@@ -36,7 +36,7 @@ def straggler(case: Case) -> Finding | None:
 
 def slow_in_step(case: Case) -> Finding | None:
     """The rank that is certainly slower in ``local``, as one of all ranks."""
-    slowest = slowest_rank(case.visits)
+    slowest = slowest_rank(case.visits, case.fit.pool.spreads.unit)
     if slowest is None:
         return None
     rank, ratio, excess_s = slowest
@@ -49,7 +49,7 @@ def slow_in_step(case: Case) -> Finding | None:
 
 def slow_alone(case: Case) -> Finding | None:
     """The device that is slow alone, where no rank was certainly waited for."""
-    spread = _spread(case.visits)
+    spread = _spread(case.visits, case.fit.pool.spreads.unit)
     if spread is None or not spread.is_certain or case.finding(slow_in_step) is not None:
         return None
     by, n = spread.by, case.config.world_size
@@ -80,12 +80,12 @@ def node_of(record: TrialRecord, rank: int) -> dict[str, str]:
     return {"node": record.hostnames[place]} if is_known else {}
 
 
-def slowest_rank(visits: Sequence[StepsResult]) -> tuple[int, Estimate, Estimate] | None:
+def slowest_rank(visits: Sequence[StepsResult], unit: float) -> tuple[int, Estimate, Estimate] | None:
     """The rank that takes longest in ``local``, where no rank waits for another.
 
     Returns the rank, its time over the median of the others as a ratio, and the same as a difference in s,
-    each as one of all ranks: the slowest of several equal ones is slow by chance. None where ranks cannot be
-    compared.
+    each as one of all ranks: the slowest of several equal ones is slow by chance. ``unit``: by how much one
+    rank differs from trial to trial, relative. None where ranks cannot be compared.
     """
     blocks = [block for visit in visits for block in blocks_of(visit.rounds, "local")]
     blocks = [block for block in blocks if block.ranks == blocks[0].ranks]
@@ -96,10 +96,12 @@ def slowest_rank(visits: Sequence[StepsResult]) -> tuple[int, Estimate, Estimate
     others = np.column_stack([np.median(np.delete(times, rank, axis=1), axis=1) for rank in range(ranks)])
     logs = [trimmed_mean(np.log(times[:, rank] / others[:, rank])) for rank in range(ranks)]
     worst = max(range(ranks), key=lambda rank: logs[rank].value)
-    log = simultaneous(logs[worst], ranks)
-    excess_s = trimmed_mean(times[:, worst] - others[:, worst])
-    ratio = of_log(log.value, log.half_width, log.n)
-    return blocks[0].ranks[worst], ratio, simultaneous(excess_s, ranks)
+    log, of_trials = simultaneous(logs[worst], ranks), t_quantile(math.inf) * unit / math.sqrt(len(visits))
+    excess_s = simultaneous(trimmed_mean(times[:, worst] - others[:, worst]), ranks)
+    ratio = of_log(log.value, math.hypot(log.half_width, of_trials), log.n)
+    half_s = math.hypot(excess_s.half_width, of_trials * float(np.median(others[:, worst])))
+    around_s = replace(excess_s, low=excess_s.value - half_s, high=excess_s.value + half_s)
+    return blocks[0].ranks[worst], ratio, around_s
 
 
 @dataclass(frozen=True)
@@ -117,11 +119,11 @@ class Spread:
         return self.by.value >= LEAST_EXCESS and self.by.low >= 0
 
 
-def _spread(visits: Sequence[StepsResult]) -> Spread | None:
+def _spread(visits: Sequence[StepsResult], unit: float) -> Spread | None:
     """By the plain blocks, each on one device alone, over the mean of their visit.
 
-    Two-sample t, Bonferroni over all pairs of devices. None with one device, or fewer than two blocks more
-    than devices.
+    Two-sample t, Bonferroni over all pairs of devices, and ``unit`` as in ``slowest_rank``. None with one
+    device, or fewer than two blocks more than devices.
     """
     devices, logs = list[int](), list[float]()
     for visit in visits:
@@ -139,14 +141,16 @@ def _spread(visits: Sequence[StepsResult]) -> Spread | None:
     slow, fast = int(means.argmax()), int(means.argmin())
     error = math.sqrt(within / degrees * (1 / counts[slow] + 1 / counts[fast]))
     num_pairs = len(names) * (len(names) - 1) / 2
-    half = t_quantile(degrees, 1 - PAIRS_SIGNIFICANCE / num_pairs) * error
+    confidence = 1 - PAIRS_SIGNIFICANCE / num_pairs
+    of_trials = t_quantile(math.inf, confidence) * unit * math.sqrt(2 / len(visits))
+    half = math.hypot(t_quantile(degrees, confidence) * error, of_trials)
     by = of_log(float(means[slow] - means[fast]), half, len(devices)).plus(-1)
     return Spread(int(names[slow]), int(names[fast]), by, frozenset(devices))
 
 
 def _why_slow(case: Case, rank: int) -> Reason | None:
     """Whether it is the device itself; None where nothing is known of the device alone."""
-    spread = _spread(case.visits)
+    spread = _spread(case.visits, case.fit.pool.spreads.unit)
     if spread is None or rank not in spread.ranks:
         return None
     return Reason.DEVICE if spread.is_certain and spread.slow == rank else Reason.NOT_ALONE

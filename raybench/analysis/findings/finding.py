@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum, auto
@@ -196,14 +195,6 @@ class Finding:
         if self.predicted is None or self.step_s is None:
             return self.explains.value / 2
         return min(self.step_s * (1 - 1 / self.predicted.value), self.explains.value)
-
-
-def is_tie(one: Finding, other: Finding) -> bool:
-    """Whether two findings, one right behind the other, explain about the same time."""
-    if one.explains is None or other.explains is None:
-        return False
-    difference_s = abs(one.explains.value - other.explains.value)
-    return difference_s < math.hypot(one.explains.half_width, other.explains.half_width)
 
 
 def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:

@@ -32,7 +32,14 @@ from raybench.analysis.simulate.timeline import StepModel, Wire, crossing
 from raybench.analysis.simulate.what_if import MODEL_ERROR, step_models
 from raybench.analysis.stats.pool import NUM_DRAWS, SEED, Array, Unit, Weights
 from raybench.analysis.stats.rounds import blocks_of
-from raybench.analysis.stats.statistics import CONFIDENCE, NORMAL_95, Estimate, inverse
+from raybench.analysis.stats.statistics import (
+    CONFIDENCE,
+    NORMAL_95,
+    Estimate,
+    inverse,
+    typical_over_mean,
+    unpaired_ratio,
+)
 from raybench.analysis.units import as_if_unit, baseline_unit, level_unit
 from raybench.records.record import TrialRecord
 from raybench.records.requests import AS_IF, AsIf
@@ -176,7 +183,7 @@ class _Seen:
         self._base = baseline_unit(self._config)
         self._scaling = found = results.scaling(headline)
         # slow steps are at least as frequent on more devices, any of which may be the slow one
-        self._mean_over_typical = found.mean_step_s.value / found.step_time_s.value
+        self._typical_over_mean = typical_over_mean(found.step_time_s, found.mean_step_s)
         measured = self._visits[0].steps
         assert measured is not None
         self._samples = measured.samples_per_step  # of all devices here
@@ -286,7 +293,7 @@ class _Seen:
             # steps of one device for the samples of all
             times = asked.samples / self._samples * self._config.world_size * base.sample_ratio
             step_s = inverse(speedup).scaled(times * self._pool.time(self._base).value)
-            mean_s = step_s.scaled(self._mean_over_typical)
+            mean_s = unpaired_ratio(step_s, self._typical_over_mean)
         return Expected(asked, efficiency=speedup.scaled(1 / size), mean_step_s=mean_s, how="law")
 
     def _question(self, asked: AsIf) -> Question:
@@ -361,7 +368,7 @@ class _Seen:
             self._question(asked),
             time_s,
             over_one,
-            time_s.scaled(self._mean_over_typical),
+            unpaired_ratio(time_s, self._typical_over_mean),
             how=how,
             network=asked.network,
             shares=tuple((name, float(each.var()) / total) for name, each in by_input.items()),

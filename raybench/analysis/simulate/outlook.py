@@ -19,7 +19,7 @@ from raybench.analysis.simulate.steps import (
     Shape,
     Step,
 )
-from raybench.analysis.stats.statistics import Estimate, unpaired_ratio
+from raybench.analysis.stats.statistics import Estimate, typical_over_mean, unpaired_ratio
 from raybench.errors import RequestError
 
 
@@ -64,12 +64,13 @@ def _answer(group: MeasuredGroup, fitted: Fitted, asked: Question) -> Expected:
     if is_strong:
         alone_s = _one_device_s(group, fitted, said.batch_size)
         efficiency = unpaired_ratio(alone_s, step_s).scaled(1 / world_size)
-    mean_s = step_s.scaled(_mean_ratio(group, said.batch_size))
+    over_mean = _typical_over_mean(group, said.batch_size)
+    mean_s = unpaired_ratio(step_s, over_mean) if over_mean else step_s
     return replace(said, efficiency=efficiency, mean_step_s=mean_s)
 
 
-def _mean_ratio(group: MeasuredGroup, batch: int) -> float:
-    """The mean step over the typical one on the most devices, of the same batch if it was measured.
+def _typical_over_mean(group: MeasuredGroup, batch: int) -> Estimate | None:
+    """The typical step over the mean one on the most devices, of the same batch if it was measured.
 
     Slow steps are at least as frequent on more devices, any of which may be the slow one.
     """
@@ -77,8 +78,8 @@ def _mean_ratio(group: MeasuredGroup, batch: int) -> float:
     same = [each for each in known if each.batch_size == batch] or known
     largest = max(same, key=lambda each: each.shape.world_size, default=None)
     if largest is None or largest.mean_step_s is None:
-        return 1.0
-    return largest.mean_step_s.value / largest.step_time_s.value
+        return None
+    return typical_over_mean(largest.step_time_s, largest.mean_step_s)
 
 
 def _one_device_s(group: MeasuredGroup, fitted: Fitted, batch: int) -> Estimate:

@@ -37,7 +37,8 @@ Array = NDArray[np.float64]
 TRIMMED_FROM = 10  # rounds, from which on 10% are left out at each end
 POOLED_DEGREES = 6.0  # with which the noise of a quiet unit is drawn to the study's median
 PRIOR_LOG_SD = 0.7  # of the spreads: a factor of two either way is likely
-NODES = (-2.0, -4 / 3, -2 / 3, 0.0, 2 / 3, 4 / 3, 2.0)  # of the grid, in standard deviations of the prior
+# Of the grid, in standard deviations of the prior; more are added where the posterior rises to the last.
+NODES = (-2.0, -4 / 3, -2 / 3, 0.0, 2 / 3, 4 / 3, 2.0)
 NEGLIGIBLE = 1e-3  # probability of a node that is left out
 MOST_CORRELATED = 0.8  # of neighbouring rounds
 NUM_DRAWS = 4000
@@ -284,19 +285,32 @@ class Pool:
         return excesses
 
     def _fit(self) -> list[_Node]:
-        factors = self._grid if len(self._groups) > 1 else (0.0,)
-        found = list[tuple[float, Spreads, Any, Array]]()
-        for trial, unit, start in itertools.product(self._grid, self._grid, factors):
-            known = zip(astuple(self.known), (trial, unit, start, start), strict=True)
-            spreads = Spreads(*(each * math.exp(PRIOR_LOG_SD * factor) for each, factor in known))
-            log, solve, solution = self._solved(spreads)
-            log_prior = -(trial**2 + unit**2 + start**2) / 2
-            found.append((log + log_prior, spreads, solve, solution))
-        logs = np.array([each[0] for each in found])
-        weights = np.exp(logs - logs.max())
+        of_starts = self._grid if len(self._groups) > 1 else (0.0,)
+        grids: list[tuple[float, ...]] = [self._grid, self._grid, of_starts]
+        found = dict[tuple[float, ...], tuple[float, Spreads, Any, Array]]()
+        rising = [0]
+        while rising:
+            for place in itertools.product(*grids):
+                if place not in found:
+                    found[place] = self._node(*place)
+            logs, places = np.array([each[0] for each in found.values()]), np.array(list(found))
+            weights = np.exp(logs - logs.max())
+            rising = [axis for axis in range(3) if _rises(weights, places[:, axis])]
+            for axis in rising:
+                grids[axis] = (*grids[axis], 2 * grids[axis][-1] - grids[axis][-2])
         weights[weights <= NEGLIGIBLE * weights.sum()] = 0.0
         shares = (weights / weights.sum()).tolist()
-        return [_Node(share, *each[1:]) for share, each in zip(shares, found, strict=True) if share]
+        return [_Node(share, *each[1:]) for share, each in zip(shares, found.values(), strict=True) if share]
+
+    def _node(self, trial: float, unit: float, start: float) -> tuple[float, Spreads, Any, Array]:
+        """The logarithm of its likelihood times the prior, and the fit with its spreads."""
+        known = zip(astuple(self.known), (trial, unit, start, start), strict=True)
+        spreads = Spreads(*(each * math.exp(PRIOR_LOG_SD * factor) for each, factor in known))
+        log, solve, solution = self._solved(spreads)
+        # normal, with an exponential tail beyond its grid: a machine may be unlike any known
+        beyond = [max(place - NODES[-1], 0.0) for place in (trial, unit, start)]
+        log_prior = -(trial**2 + unit**2 + start**2 - sum(each**2 for each in beyond)) / 2
+        return log + log_prior, spreads, solve, solution
 
     def _solved(self, spreads: Spreads) -> tuple[float, Any, Array]:
         """The restricted log-likelihood, a solver of the mixed-model equations, and their solution."""
@@ -386,6 +400,12 @@ class Pool:
             visits=min((self._num_visits[place] for place in places), default=0),
             starts=min((self._num_starts[place] for place in places), default=0),
         )
+
+
+def _rises(weights: Array, nodes: Array) -> bool:
+    """Whether the last node of a grid's axis is likelier than the one before it."""
+    of_nodes = [weights[nodes == node].sum() for node in np.unique(nodes)]
+    return len(of_nodes) > 1 and bool(of_nodes[-1] > of_nodes[-2])
 
 
 def _levels(visit: Visit) -> tuple[float, dict[Unit, _Level]]:

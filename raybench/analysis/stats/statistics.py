@@ -164,6 +164,12 @@ def unpaired_ratio(numerator: Estimate, denominator: Estimate) -> Estimate:
     return _ratio(numerator, denominator, math.hypot(numerator.log_half_width, denominator.log_half_width))
 
 
+def typical_over_mean(typical: Estimate, mean: Estimate) -> Estimate:
+    """Their ratio, of which a mean step is made again; its error is what the mean has beside the typical."""
+    half = math.sqrt(max(0.0, mean.log_half_width**2 - typical.log_half_width**2))
+    return _ratio(typical, mean, half)
+
+
 def _ratio(numerator: Estimate, denominator: Estimate, half: float) -> Estimate:
     n, starts = min(numerator.n, denominator.n), min(numerator.starts, denominator.starts)
     found = of_log(math.log(numerator.value / denominator.value), half, n, starts)

@@ -91,7 +91,9 @@ def when_to_use(results: StudyResults) -> str:
     words = f"Use {many} {here}{where}{costs}.{use_one}"
     mean = results.scaling(advice.asked).mean_speedup
     if mean is not None and advice.asked is not advice.record:
-        words += f" {devices_of(advice.asked.config)} are no faster: {times(mean)}."
+        (ratio,) = results.fit.rate_ratios([(advice.asked, record)])
+        no = "no" if ratio.high <= 1 + results.study.search.minimum_gain else "not known to be"
+        words += f" {devices_of(advice.asked.config)} are {no} faster: {times(mean)}."
     use = results.recommendation
     if use is None or advice.asked.config.same_question(use.config):
         return words

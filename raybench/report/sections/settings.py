@@ -16,7 +16,7 @@ from raybench.analysis.simulate.what_if import Predicted, WhatIf, study_what_if
 from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
 from raybench.report.finding_texts import next_step
-from raybench.report.format import duration_words, figures, interval, milliseconds, percent
+from raybench.report.format import duration_words, figures, interval, milliseconds, percent, plain_share
 from raybench.report.table import NONE, Column, Table, empty_table, known, make_table, numbers
 from raybench.spec.workloads import ScriptSpec
 
@@ -48,6 +48,7 @@ def settings_table(results: StudyResults) -> Table:
             "gain", lambda record: gains.get(record.trial_id), lambda gain: percent(gain.gain, sign=True)
         ),
         Column("verdict", verdict),
+        numbers("fastest", lambda record: results.chances.get(record.trial_id), "{:.0%}".format),
         numbers("efficiency", lambda record: results.scaling(record).efficiency, percent),
         numbers("peak memory, MiB", memory, lambda most: figures(most.value / 2**20), ""),
         *([Column("Pareto front", on_front, stays=True)] if len(objectives) > 1 else []),
@@ -69,6 +70,14 @@ def _caption(results: StudyResults) -> str:
         words += (
             f" Gains are over the default {how}, with 95% intervals for all rows at once; as good: within "
             f"{results.study.search.minimum_gain:.0%}."
+        )
+    use = results.recommendation
+    record = results.reference_of(use.config) if use else None
+    if results.gains and record is not None and (lost := results.regret(record)) is not None:
+        words += (
+            " Fastest: how likely each is to be that. Whichever it is, it is expected to be "
+            f"{plain_share(lost.value)} faster than the one to use, in 19 of 20 cases at most "
+            f"{plain_share(lost.high)}."
         )
     if len({record.config.global_batch_size for record in results.rivals}) > 1:
         words += " A batch is a choice about speed alone."

@@ -69,6 +69,10 @@ SENDS_NOTHING = (
     "the steps call no collective, so each rank trains alone: the model is in no DistributedDataParallel (on "
     "CPUs Accelerate makes one of Accelerator(cpu=True) alone)"
 )
+SENDS_SELDOM = (
+    "its DistributedDataParallel sends nothing in the first steps, as under no_sync or where ranks average "
+    "their weights now and then: raybench compares steps that send"
+)
 # Of the worker group, or of Ray's: under torchrun a script does not find them.
 OWN_FILES = "/proc/self/fd/"
 NOT_TORCHRUN_S = ("ACCELERATE_TORCH_DEVICE", "NODE_RANK")
@@ -360,7 +364,8 @@ class ScriptTrial:
         while True:
             reports = self._block(Order(variant, 0, steps))
             if self._team.size > 1 and not any(report.collectives for report in reports):
-                raise InvalidTrialError(SENDS_NOTHING)
+                has_ddp = any(report.about.has_ddp for report in reports)
+                raise InvalidTrialError(SENDS_SELDOM if has_ddp else SENDS_NOTHING)
             self._samples([report.about for report in reports])
             now, spent_s = self._team.from_leader(
                 (max(median(each.times) for each in reports), monotonic() - began)
@@ -392,10 +397,12 @@ class ScriptTrial:
                 self._steps_ahead = max(self._steps_ahead, *(report.steps_ahead for report in reports))
             if skips and self._gathers(done):
                 skipped += 1
-                if skipped > max(LOCAL_TRIES, len(rounds.rounds)):  # then it is a part of most steps
-                    skips = False
-                    if "local" in done:  # what was kept has none of it, and would stand against what has
+                if skipped > max(LOCAL_TRIES, len(rounds.rounds)):
+                    if "local" in done:  # rounds of one variant are as long as those of one device
                         self._missing["local"], variants, rounds = SENDS_OFTEN, ["ddp"], _Rounds()
+                        skipped = 0
+                    else:  # it is a part of most steps
+                        skips = False
                 continue
             other_cores = load.of_round(self._team.gather(cores.used()))
             blocks = rounds.blocks_of(self._team.ranks, done)

@@ -229,6 +229,8 @@ class Stopwatch:
         self._stepping.append(optimizer)
         if optimizer is not self._clock:
             return None
+        if self._gpu is not None and torch.cuda.is_current_stream_capturing():
+            raise InvalidTrialError(CAPTURED)
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
         if closure is None:
             self._enter("optimizer")
@@ -248,6 +250,8 @@ class Stopwatch:
         if self._stepping:
             self._stepping.pop()
         if optimizer in self._stepping or not self._counts(optimizer):
+            return
+        if not self._passes and any(self._step_passes):  # of other parameters, as DeepSpeed's ZeRO steps
             return
         if os.getpid() != self._process:
             raise InvalidTrialError(OWN_RANKS)
@@ -301,7 +305,7 @@ class Stopwatch:
             finally:
                 self._enter(before)
             asked = vars(loader).get(ASKED)
-            number = asked.popleft() if asked else _length(batch)
+            number = asked.popleft() if asked else _number_in(batch, loader)
             if torch.is_grad_enabled():  # else it is of an evaluation
                 data_set = id(loader._dataset), _number_of(loader)
                 batches, samples = self._drawn.get(data_set, (0, 0))
@@ -462,7 +466,9 @@ class Stopwatch:
     def _about(self) -> About:
         modules = [ddp for each in self._switches if (ddp := each.ddp()) is not None]
         assert self._clock is not None
-        trained = [each for group in self._clock.param_groups for each in group["params"]]
+        # the clock may have a part of them: of a sharded state, or of one of several networks
+        trained = {each for ddp in modules for each in ddp.parameters() if each.requires_grad}
+        trained = trained or {each for group in self._clock.param_groups for each in group["params"]}
         passes = max(1, median_high(self._step_passes))
         samples_per_step, full_step, epoch_samples = _of_a_step(self._steps, passes)
         gpu = self._gpu
@@ -525,6 +531,20 @@ def _of_a_step(steps: Sequence[Drawn], passes: int) -> tuple[float, int, int]:
     return fmean(drawn), median_high(each for each in drawn if each), lengths.most_common(1)[0][0]
 
 
+def _number_in(batch: Any, loader: Any) -> int:
+    """Samples of a batch whose loader does not ask for them one by one.
+
+    Of a stream as many as its loader collates, once its batches are seen to have them first; then the last
+    one may have fewer.
+    """
+    length = _length(batch)
+    if not loader._auto_collation or loader._dataset_kind != _DatasetKind.Iterable:
+        return length
+    collated: int = loader._index_sampler.batch_size
+    loader._raybench_has_first = length == collated or getattr(loader, "_raybench_has_first", False)
+    return length if loader._raybench_has_first else collated
+
+
 def _length(batch: Any) -> int:
     """Samples of a batch that a data set gives whole: its first tensor's first dimension.
 
@@ -550,6 +570,7 @@ def _number_of(loader: Any) -> int:
     return int(loader._raybench_samples)
 
 
+CAPTURED = "the script captures its step in a CUDA graph, whose replays raybench cannot see"
 OWN_RANKS = "the script starts its ranks itself (torch.multiprocessing): raybench does, as torchrun would"
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from raybench.analysis.comparison import Side, differences, headline_in_common, missed, same_trials
+from raybench.analysis.comparison import Side, differences, headline_in_common, same_trials
 from raybench.analysis.results import analyse
 from raybench.analysis.stats.verdict import Verdict, slower_by
 from raybench.machine import environment as environments
 from raybench.records.requests import Configuration, Variant
 from raybench.spec import Setting
-from tests.support.planted import QUIET, FakeRunner, Noise, StepCosts, run_all
-from tests.unit.studies import MACHINE, asked, grid, study
+from tests.support.planted import QUIET, FakeRunner, Noise, StepCosts
+from tests.unit.studies import MACHINE, grid, study
 
 LARGER = {"name": "mlp", "input_dim": 64, "hidden_dim": 128, "output_dim": 8}
 
@@ -128,15 +128,3 @@ def test_efficiencies_over_different_numbers_of_devices_have_no_ratio() -> None:
 
 def _growing(config: Configuration, setting: Setting, missing: dict[Variant, str]) -> StepCosts:
     return StepCosts(plain_s=0.010, exposed_s=0.001 * config.world_size, missing=missing)
-
-
-def test_what_the_other_has_measured_instead_is_named() -> None:
-    one = side("one", 0.010, batches=(32, 64))
-    spec = study(scaling={"placement": ["spread"]})
-    spread = asked(spec, "scaling", Setting(batch_size=32), 2, placement="spread")
-    two = Side("two", analyse(spec, run_all(FakeRunner(), [spread])[0]), MACHINE)
-    assert missed(one, two) == {"placement": "spread"}
-    assert missed(one, side("two", 0.010, batches=(64,))) == {"batch_size": 64}
-    assert missed(one, side("two", 0.010, workload=LARGER)) == {}
-    assert missed(one, Side("two", analyse(study(), []), MACHINE)) == {}
-    assert missed(Side("two", analyse(study(), []), MACHINE), one) == {}

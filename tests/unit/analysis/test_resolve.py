@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 
 import pytest
 
@@ -131,6 +132,39 @@ def test_of_equal_settings_none_is_known_to_be_better() -> None:
     equal = FakeRunner(lambda config, setting: StepCosts(plain_s=0.01, exposed_s=0.002), seed=5)
     facts = resolve(spec, grid(spec, (2,), equal)[0])
     assert {each.verdict for each in facts.gains.values()} == {Verdict.UNKNOWN}
+
+
+def test_the_chance_to_be_the_fastest_and_the_regret_are_those_of_the_gain() -> None:
+    """Of two settings: by the normal distribution of the logarithm of their ratio."""
+    spec = study(knobs={"precision": ["fp32", "bf16"]})
+    near = FakeRunner(lambda config, setting: StepCosts(plain_s=0.01, exposed_s=0.002), seed=5)
+    facts = resolve(spec, grid(spec, (2,), near)[0])
+    other, default = facts.best, facts.default
+    assert other is not None
+    assert default is not None
+    other = next(each for each in facts.rivals if each is not default)
+    (ratio,) = facts.fit.rate_ratios([(other, default)])
+    log = NormalDist(
+        math.log(ratio.value), math.log(ratio.high / ratio.low) / (2 * NormalDist().inv_cdf(0.975))
+    )
+    assert 0.02 < facts.chances[other.trial_id] < 0.98
+    assert facts.chances[other.trial_id] == pytest.approx(1 - log.cdf(0), abs=0.03)
+    assert sum(facts.chances.values()) == pytest.approx(1)
+    regret = facts.regret(default)
+    assert regret is not None
+    assert regret.high == pytest.approx(max(0.0, math.expm1(log.inv_cdf(0.95))), rel=0.1)
+    standard = NormalDist(log.mean / log.stdev, 1)
+    lost = log.stdev * NormalDist().pdf(standard.mean) + log.mean * (1 - standard.cdf(0))
+    assert regret.value == pytest.approx(lost, rel=0.1)  # E[max(x, 0)]; of small x exp(x) - 1
+
+
+def test_what_may_not_be_advised_has_no_chance_and_no_regret(visited: Facts) -> None:
+    best = visited.best
+    assert best is not None
+    assert visited.chances == pytest.approx({each.trial_id: float(each is best) for each in visited.sound})
+    assert visited.regret(best) is not None
+    elsewhere = next(each for each in visited.references if each.config.world_size < 4)
+    assert visited.regret(elsewhere) is None
 
 
 def test_gains_are_over_the_default_and_of_every_rival(visited: Facts) -> None:

@@ -151,7 +151,7 @@ def test_it_fits_the_width_and_names_whom_nothing_is_in_common_with(tmp_path):
     assert "three over one: Not compared: " in text
     assert max(map(len, text.splitlines())) <= 80
     text = printed(one, planted(tmp_path, "four", 0.010, batches=[64]))[1]
-    assert "but with batch 64." in " ".join(text.split())
+    assert "has not measured the default of one" in " ".join(text.split())
 
 
 def test_wrong_requests(tmp_path):

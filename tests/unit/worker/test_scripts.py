@@ -100,16 +100,17 @@ def test_loaders_read_ahead_while_the_script_waits(prefetched: int, paused_s: fl
 
 @pytest.fixture
 def of_a_loader(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Drawn]:
-    """What is counted of the first batch of a loader."""
+    """What is counted of the first batches of a loader."""
     for name in ("__next__", "_next_index"):  # put back at the end
         monkeypatch.setattr(_BaseDataLoaderIter, name, getattr(_BaseDataLoaderIter, name))
     monkeypatch.setattr(DataLoader, "__iter__", DataLoader.__iter__)
     watch, _ = stopwatch()
     watch._watch_loaders()
 
-    def count(data: Any, **how: Any) -> Drawn:
+    def count(data: Any, number: int = 1, **how: Any) -> Drawn:
         watch._drawn = {}
-        next(iter(DataLoader(data, **{"batch_size": 4} | how)))
+        for _ in zip(range(number), DataLoader(data, **{"batch_size": 4} | how), strict=False):
+            pass
         return watch._drawn
 
     return count
@@ -185,7 +186,12 @@ class Streamed(IterableDataset[torch.Tensor]):
 
 
 def test_the_last_batch_of_a_stream_is_what_it_gives(drawn: Callable[..., int]) -> None:
-    assert drawn(Streamed(), batch_size=4) == 3
+    assert drawn(Streamed(), number=2, batch_size=2) == 3
+
+
+def test_a_stream_gives_as_many_as_its_loader_collates(drawn: Callable[..., int]) -> None:
+    """Texts are padded to (length, batch), say."""
+    assert drawn(Streamed(), batch_size=2, collate_fn=lambda batch: torch.stack(batch).transpose(0, 1)) == 2
 
 
 TRAIN, OTHER, TEST = (1, 1000), (2, 1000), (3, 100)  # data sets, each with its length
@@ -233,6 +239,29 @@ def test_samples_of_a_step(steps: list[Drawn], mean: float, full: int) -> None:
     about = watch._about()
     assert (about.samples_per_step, about.full_step) == (pytest.approx(mean), full)
     assert about.epoch_samples == 1000 or not mean
+
+
+def test_a_step_of_each_group_of_parameters_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As DeepSpeed's ZeRO steps: without a backward pass between them."""
+    monkeypatch.setattr(torch.autograd, "backward", torch.autograd.backward)  # put back at the end
+    watch, sent = stopwatch()
+    watch._watch_passes()
+    one = sgd()
+    for _ in range(7):
+        torch.ones(1, requires_grad=True).exp().backward()
+        step(watch, one, one)
+    assert len(sent) == 3
+    assert watch._about().passes == 1
+
+
+def test_a_step_that_is_captured_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch, _ = stopwatch()
+    one = sgd()
+    step(watch, one)
+    watch._gpu = torch.device("cuda")
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    with pytest.raises(InvalidTrialError, match="CUDA graph"):
+        watch._before_step(one, (one,), {})
 
 
 def test_backward_passes_are_micro_batches(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -399,6 +428,37 @@ def test_rounds_before_it_was_known_that_most_gather_do_not_count(trial: Callabl
     assert len(found.rounds) == 4
     found_s = {(each.variant, round(each.slowest_s, 6)) for one in found.rounds for each in one.blocks}
     assert found_s == {("ddp", 0.05)}
+
+
+def test_gathers_in_most_rounds_of_two_variants_are_left_out_of_those_of_one(
+    trial: Callable[..., ScriptTrial],
+) -> None:
+    """As on one device, whose rounds are as long: an evaluation falls into every third block."""
+    orders = list[Order]()
+
+    def blocks(order: Order) -> BlockDone:
+        orders.append(order)
+        usual = block(0.012, QUIET) if order.variant == "ddp" else block(0.010, 0.0)
+        is_evaluated = len(orders) % 3 == 0
+        more = replace(usual, times=usual.times + 0.1, collectives=usual.collectives + 0.1)
+        return more if is_evaluated else usual
+
+    asked = trial(blocks)
+    asked._collectives = [QUIET]
+    found = measured(asked)
+    assert asked._missing["local"] == SENDS_OFTEN
+    found_s = {(each.variant, round(each.slowest_s, 6)) for one in found.rounds for each in one.blocks}
+    assert found_s == {("ddp", 0.012)}
+
+
+def test_steps_of_ddp_that_send_nothing_are_told_from_ranks_that_train_alone(
+    trial: Callable[..., ScriptTrial],
+) -> None:
+    for has_ddp, words in ((True, "as under no_sync"), (False, "each rank trains alone")):
+        about = replace(ABOUT, has_ddp=has_ddp)
+        asked = trial(lambda order, about=about: replace(block(0.01, 0.0), about=about))
+        with pytest.raises(InvalidTrialError, match=words):
+            asked._until_steady("ddp")
 
 
 def test_the_same_rounds_are_left_out_on_one_device(trial: Callable[..., ScriptTrial]) -> None:

@@ -256,6 +256,17 @@ def test_visits_tell_what_trials_differ_by() -> None:
     assert calm.spreads.trial < KNOWN.trial < wild.spreads.trial
 
 
+def test_intervals_follow_a_machine_that_is_ten_times_as_uneven_as_any_known() -> None:
+    """Of three visits: with a grid that ended at four times what is known 31 of 60 held the planted ratio."""
+    hits = 0
+    for seed in range(SIMULATED):
+        machine = Machine(STEP_S, replace(NO_STARTS, unit=10 * KNOWN.unit), seed=seed)
+        pool = pooled(machine.visits(*[("alone", "default", "winner")] * 3))
+        found = pool.contrast(RATIO).ratio()
+        hits += found.low <= STEP_S["default"] / STEP_S["winner"] <= found.high
+    assert hits >= 48
+
+
 def test_without_visits_the_spreads_are_what_is_known() -> None:
     assert pooled([]).spreads == KNOWN
     assert pooled([]).units == ()

@@ -87,7 +87,7 @@ def test_all_parts_together_are_recovered(world_size: int) -> None:
 def test_a_constant_straggler_is_named_with_its_delay() -> None:
     record = measured(replace(PLAIN, offset_s=(0.0, 0.0, 0.0015)), NOISE, world_size=3)
     assert record.steps is not None
-    found = slowest_rank([record.steps])
+    found = slowest_rank([record.steps], 0.0)
     assert found is not None
     rank, ratio, excess_s = found
     assert rank == 2
