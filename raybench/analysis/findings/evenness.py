@@ -96,12 +96,18 @@ def slowest_rank(visits: Sequence[StepsResult], unit: float) -> tuple[int, Estim
     others = np.column_stack([np.median(np.delete(times, rank, axis=1), axis=1) for rank in range(ranks)])
     logs = [trimmed_mean(np.log(times[:, rank] / others[:, rank])) for rank in range(ranks)]
     worst = max(range(ranks), key=lambda rank: logs[rank].value)
-    log, of_trials = simultaneous(logs[worst], ranks), t_quantile(math.inf) * unit / math.sqrt(len(visits))
-    excess_s = simultaneous(trimmed_mean(times[:, worst] - others[:, worst]), ranks)
-    ratio = of_log(log.value, math.hypot(log.half_width, of_trials), log.n)
-    half_s = math.hypot(excess_s.half_width, of_trials * float(np.median(others[:, worst])))
-    around_s = replace(excess_s, low=excess_s.value - half_s, high=excess_s.value + half_s)
-    return blocks[0].ranks[worst], ratio, around_s
+    of_trials = t_quantile(math.inf) * unit * math.sqrt(ranks / (ranks - 1) / len(visits))
+    log = simultaneous(_wider(logs[worst], of_trials), ranks)
+    of_trials_s = of_trials * float(np.median(others[:, worst]))
+    excess_s = _wider(trimmed_mean(times[:, worst] - others[:, worst]), of_trials_s)
+    ratio = of_log(log.value, log.half_width, log.n)
+    return blocks[0].ranks[worst], ratio, simultaneous(excess_s, ranks)
+
+
+def _wider(found: Estimate, half: float) -> Estimate:
+    """With the half-width of an independent error as well."""
+    both = math.hypot(found.half_width, half)
+    return replace(found, low=found.value - both, high=found.value + both)
 
 
 @dataclass(frozen=True)

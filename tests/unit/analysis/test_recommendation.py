@@ -104,6 +104,16 @@ def test_a_knob_that_is_not_shown_to_add_stays_at_its_default() -> None:
     assert said.simpler_than is results.best
 
 
+@pytest.mark.parametrize("objectives", [["efficiency"], ["efficiency", "throughput"]])
+def test_by_other_objectives_too_the_default_stays_unless_another_is_better(objectives: list[str]) -> None:
+    """Of equal settings one has the largest mean, by chance."""
+    spec = study(knobs=KNOBS, search={"method": "optuna", "trials": 3, "objectives": objectives})
+    equal, better = found(0.0, noise=Noise(block=0.03), spec=spec), found(0.25, spec=spec)
+    assert (equal.is_default, better.is_default) == (True, False)
+    assert equal.basis in (Basis.UNKNOWN, Basis.DEFAULT_IS_BEST)
+    assert better.basis is Basis.CHOSEN
+
+
 def test_without_a_choice_what_was_measured() -> None:
     spec = study(knobs={"batch_size": 64})
     one = analyse(spec, grid(spec, (1, 2))[0]).recommendation

@@ -122,6 +122,10 @@ def test_a_suggestion_in_a_slow_minute_is_set_right_by_its_anchor() -> None:
     assert found[0].low > 1
     assert alongside(suggested, own).step_time_s.half_width < scaling(suggested).step_time_s.value
     assert alongside(suggested, None) == Measured([suggested], is_certain=True).scaling(suggested)
+    # workers with other variables have an anchor of their own
+    elsewhere = own.config.model_copy(update={"environment": {"A": "1"}})
+    other = own.model_copy(update={"request": own.request.model_copy(update={"config": elsewhere})})
+    assert alongside(suggested, other) == alongside(suggested, None)
 
 
 def test_one_device_of_a_speed_up_holds_its_relations() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from raybench.analysis.findings.evenness import slow_in_step
+from raybench.analysis.findings.evenness import slow_in_step, slowest_rank
 from raybench.analysis.findings.finding import Reason
 from raybench.analysis.scaling import Measured
 from raybench.records.record import TrialRecord
@@ -35,6 +35,25 @@ def with_local_times(record: TrialRecord, times_s: NDArray[np.float64]) -> Trial
 def test_ranks_that_are_alike_have_no_straggler() -> None:
     """Each rank's noise is its own: the slowest of eight is slow by more than one interval of 95% often."""
     assert claims_of(8, 60) <= 0.13 * 60  # a rate of 5% has more in one of 200 such tests
+
+
+@pytest.mark.parametrize(("unit", "least", "most"), [(0.0, 30, 200), (0.012, 0, 12)])
+def test_a_rank_that_differs_from_trial_to_trial_is_no_straggler(unit: float, least: int, most: int) -> None:
+    """Two alike, in three visits, in each of which one may be slower by 1.2% throughout."""
+    record, random, claims = (
+        measured(StepCosts(plain_s=0.01), QUIET, world_size=2),
+        np.random.default_rng(1),
+        0,
+    )
+    assert record.steps is not None
+    shape = (len(record.steps.rounds), 2)
+    for _ in range(200):
+        logs = [0.012 * random.standard_normal(2) + 0.005 * random.standard_normal(shape) for _ in range(3)]
+        visits = [with_local_times(record, 0.01 * np.exp(each)).steps for each in logs]
+        found = slowest_rank([each for each in visits if each is not None], unit)
+        assert found is not None
+        claims += found[1].low > 1
+    assert least <= claims <= most
 
 
 def claims_of(ranks: int, trials: int) -> int:
