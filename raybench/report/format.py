@@ -86,15 +86,6 @@ def interval(estimate: Estimate, suffix: str = "") -> str:
     return f"{value}{suffix} [{low}, {beyond}{high}]"
 
 
-def serial_fraction_words(estimate: Estimate) -> str:
-    """Amdahl's f, which is a share: a speed-up that no f gives is said in words."""
-    if estimate.low > 1:
-        return "not defined: slower than one"
-    if estimate.high < 0:
-        return "not defined: faster than ideal"
-    return percent(estimate) if 0 <= estimate.value <= 1 else "not known"
-
-
 def milliseconds(estimate: Estimate) -> str:
     """A time in s as ms, with its interval: "12.3 [12.1, 12.6]"."""
     return interval(estimate.scaled(1e3))

@@ -21,7 +21,6 @@ from raybench.report.format import (
     plain_share,
     range_words,
     sentence,
-    serial_fraction_words,
     times,
 )
 from raybench.report.plot import (
@@ -199,10 +198,15 @@ def overheads_table(results: StudyResults) -> Table:
         numbers("lost / T(n)", lambda row: row[1].t_comm_fraction, percent),
         numbers("of it communication, ms", lambda row: row[1].parts.exposed_communication, milliseconds),
         numbers("communication / T(n)", lambda row: row[1].communication_fraction, percent),
-        numbers("Amdahl's f", lambda row: row[1].serial_fraction, serial_fraction_words),
+        numbers("Amdahl's f", lambda row: row[1].serial_fraction, _serial_fraction),
         numbers("1/f", lambda row: row[1].serial_fraction, _limit),
     ]
     return make_table("Overhead by world size", caption, columns, rows)
+
+
+def _serial_fraction(f: Estimate) -> str:
+    """A share, which a speed-up below 1 or above ideal has not."""
+    return percent(f) if 0 <= f.value <= 1 else "not defined"
 
 
 def _limit(f: Estimate) -> str:

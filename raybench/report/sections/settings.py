@@ -20,6 +20,8 @@ from raybench.report.format import duration_words, figures, interval, millisecon
 from raybench.report.table import NONE, Column, Table, empty_table, known, make_table, numbers
 from raybench.spec.workloads import ScriptSpec
 
+SHOWN_REGRET = 0.001  # less rounds to nothing
+
 
 def settings_table(results: StudyResults) -> Table:
     """Every setting at the target against the default, the fastest first; empty where there is one."""
@@ -73,11 +75,12 @@ def _caption(results: StudyResults) -> str:
         )
     use = results.recommendation
     record = results.reference_of(use.config) if use else None
-    if results.gains and record is not None and (lost := results.regret(record)) is not None:
+    lost = results.regret(record) if results.gains and record else None
+    words += " Fastest: how likely each is to be that." if results.gains else ""
+    if lost is not None and lost.high >= SHOWN_REGRET:
         words += (
-            " Fastest: how likely each is to be that. Whichever it is, it is expected to be "
-            f"{plain_share(lost.value)} faster than the one to use, in 19 of 20 cases at most "
-            f"{plain_share(lost.high)}."
+            f" Whichever is, it is {plain_share(lost.value)} faster than the setting to use on average, in "
+            f"19 of 20 cases at most {plain_share(lost.high)}."
         )
     if len({record.config.global_batch_size for record in results.rivals}) > 1:
         words += " A batch is a choice about speed alone."

@@ -18,7 +18,6 @@ from raybench.report.format import (
     plain_share,
     relative_words,
     sentence,
-    serial_fraction_words,
     times,
 )
 
@@ -40,15 +39,6 @@ def test_numbers_in_words() -> None:
     ]
     assert [duration_words(each) for each in (1.25, 0.0123, 0.00045)] == ["1.25 s", "12.3 ms", "450 µs"]
     assert milliseconds(Estimate(0.012345, 0.0121, 0.0126, 9)) == "12.3 [12.1, 12.6]"
-
-
-def test_a_serial_fraction_is_a_share_or_said_to_be_none() -> None:
-    """No speed-up below 1 has a serial fraction: 176% is not one."""
-    assert serial_fraction_words(Estimate(0.2, -0.1, 0.5, 9)) == "20% [-10, 50]"
-    assert serial_fraction_words(Estimate(0.9, 0.7, 1.1, 9)) == "90% [70, 110]"
-    assert serial_fraction_words(Estimate(1.76, 1.5, 2.0, 9)) == "not defined: slower than one"
-    assert serial_fraction_words(Estimate(-0.1, -0.2, -0.01, 9)) == "not defined: faster than ideal"
-    assert serial_fraction_words(Estimate(1.04, 0.9, 1.2, 9)) == "not known"
 
 
 def test_what_rounds_to_nothing_has_no_sign() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from raybench.analysis.results import StudyResults, analyse
-from raybench.report.sections.scaling import STATUS_WORDS, overheads_table, scaling_table
+from raybench.analysis.stats.statistics import Estimate
+from raybench.report.sections.scaling import STATUS_WORDS, _serial_fraction, overheads_table, scaling_table
 from raybench.spec import Setting
 from tests.support.planted import QUIET
 from tests.unit.studies import (
@@ -86,3 +87,11 @@ def test_tokens_of_a_sample_are_said_where_there_are_any() -> None:
     told = scaling_table(analyse(spec, [record.model_copy(update={"result": steps})])).caption
     assert "A sample has 128 tokens." in told
     assert "tokens" not in scaling_table(analyse(spec, [record])).caption
+
+
+def test_a_serial_fraction_is_a_share_or_said_to_be_none() -> None:
+    """No speed-up below 1 has a serial fraction: 176% is not one."""
+    assert _serial_fraction(Estimate(0.2, -0.1, 0.5, 9)) == "20% [-10, 50]"
+    assert _serial_fraction(Estimate(0.9, 0.7, 1.1, 9)) == "90% [70, 110]"
+    for value in (1.76, -0.1):
+        assert _serial_fraction(Estimate(value, value - 0.1, value + 0.1, 9)) == "not defined"
