@@ -63,6 +63,7 @@ CASES = (
     ),
     Case("the first, starts 3%", replace(BLOCKS, trial=0.03, unit=0.015, start=0.03)),
     Case("blocks 3% and nothing else", BLOCKS),
+    Case("trials 12%, units 10%, blocks 3%", replace(BLOCKS, trial=0.12, unit=0.10)),
     Case(
         "the first, 1 of 4 devices 20% slower", replace(BLOCKS, trial=0.03, unit=0.015), (0, 0, 0, 0.002), 4
     ),
