@@ -277,15 +277,19 @@ def one_device_words(results: StudyResults) -> list[str]:
         return []
     under_load = speedup.value > 1 - _shorter_share(results)
     use_one = f"{'under this load ' if under_load else ''}use one {results.device_word}"
+    many = advice.record.config.world_size
+    # typical steps may be no slower, of which the first sentence is
+    by_mean = "" if speedup is results.scaling(advice.record).speedup else " with rare slow steps included"
     if use is None or use.is_default:
-        return [f"{use_one}, and measure again without it" if under_load else use_one]
+        why = f": {many:,} are {speedup.value:.2f} times as fast{by_mean}" if by_mean else ""
+        return [f"{use_one}{why}, and measure again without it" if under_load else f"{use_one}{why}"]
     if advice.asked is not results.reference_of(use.config):
         return []  # one device was not measured with the setting to use
-    alone, many = use.config.model_copy(update={"world_size": 1}), advice.record.config.world_size
+    alone = use.config.model_copy(update={"world_size": 1})
     of_one = difference_words(results.study, alone)  # without what has no effect there
     having = "" if is_default(results.study, alone) else f" with {of_one}"
     of_many = "" if of_one == use.label else f"with {use.label} "
-    return [f"{use_one}{having}: {of_many}{many:,} are {speedup.value:.2f} times as fast"]
+    return [f"{use_one}{having}: {of_many}{many:,} are {speedup.value:.2f} times as fast{by_mean}"]
 
 
 def to_use(results: StudyResults) -> Recommendation | None:

@@ -20,7 +20,7 @@ from raybench.plan.resolve import make_plan
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.records.results import LossParity, TrainingResult
-from raybench.report.answer import answer, answer_of
+from raybench.report.answer import answer, answer_of, one_device_words
 from raybench.report.code import use_it
 from raybench.report.document import write_report
 from raybench.report.finding_texts import next_step
@@ -403,6 +403,18 @@ def test_slower_than_one_needs_an_interval_below_1() -> None:
         analyse(spec, grid(spec, [1, 2])[0]), Estimate(0.97, 0.9, 1.04, 10), Estimate(1.5, 1.4, 1.6, 10)
     )
     assert "slower" not in answer_of(results)
+
+
+def test_one_device_that_only_slow_steps_make_faster_has_its_reason() -> None:
+    """The typical step of two is no slower: the first sentence says 1.05 times as fast."""
+    results = planted({(8,): exactly(0.525)}, "batch_size")
+    assert results.headline is not None
+    found = results.scaling(results.headline)
+    assert found.speedup is not None
+    slower = replace(found, mean_speedup=found.speedup.scaled(0.8))
+    scalings = {**results.scalings, results.headline.trial_id: slower}
+    (words,) = one_device_words(replace(results, scalings=scalings))
+    assert words == "use one device: 2 are 0.84 times as fast with rare slow steps included"
 
 
 def test_a_load_that_was_beside_every_trial_is_said() -> None:
