@@ -14,26 +14,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from raybench.analysis.reference import grouped
-from raybench.records.record import TrialRecord
+from raybench.records.record import State, TrialRecord
 from raybench.spec.knobs import MAX, Knobs, LargestBatch, Setting
 from raybench.spec.study import Study
 
 MEMORY_SHARE = 0.9  # of each rank's memory, at most
 EXACT_UP_TO, MULTIPLE, RESOLUTION = 64, 8, 64
-
-
-class Bound(StrEnum):
-    """Why no larger batch is taken."""
-
-    MEMORY = "memory"
-    LIMIT = "search.max_batch_size"
-    TIME = "measure.timeout_seconds"
-    CRASHED = "crashed"
-    INVALID = "invalid"  # the data set has no full batch for each rank, for one
-    UNFINISHED = "not finished"  # the time budget, or an interrupt
 
 
 @dataclass(frozen=True)
@@ -51,7 +39,7 @@ class Probe:
     """One batch that was tried."""
 
     batch_size: int
-    failure: Bound | None  # None: it fits
+    failure: State | None  # None: it fits
     reason: str
     memory_bytes: int | None = None  # of the rank that takes the largest share of its own
     limit_bytes: int | None = None
@@ -71,9 +59,8 @@ class LargestFit:
     world_size: int
     batch_size: int | None  # the largest that fits as far as is known; None: none does
     next_batch: int | None  # to try; None: there is nothing more to find out
-    bound: Bound
+    is_invalid: bool  # what does not fit cannot be had: the data set has no full batch for each rank, say
     reason: str  # what the smallest batch says that does not fit
-    fitting: Probe | None  # of ``batch_size``
 
 
 def rules(study: Study, setting: Setting, world_sizes: Sequence[int], device: str) -> Rules:
@@ -88,9 +75,7 @@ def probe_of(record: TrialRecord) -> Probe:
     """What a record says of its batch."""
     batch = record.config.setting.batch_size
     if record.probe is None:
-        failures = {"oom": Bound.MEMORY, "timeout": Bound.TIME, "invalid": Bound.INVALID}
-        failure = failures.get(record.state, Bound.CRASHED)
-        return Probe(batch, failure, record.reason or record.state)
+        return Probe(batch, record.state, record.reason or record.state)
     taken = record.probe.device_memory_bytes or ()
     limits = record.probe.memory_limit_bytes or ()
     if not taken or len(taken) != len(limits):
@@ -100,7 +85,7 @@ def probe_of(record: TrialRecord) -> Probe:
     share = fullest[0] / fullest[1]
     if share <= MEMORY_SHARE:
         return Probe(batch, None, "", *fullest)
-    return Probe(batch, Bound.MEMORY, f"it takes {share:.1%} of the memory", *fullest)
+    return Probe(batch, "oom", f"it takes {share:.1%} of the memory", *fullest)
 
 
 def decide(setting: Setting, world_size: int, probes: Iterable[Probe], rules: Rules) -> LargestFit:
@@ -112,24 +97,23 @@ def decide(setting: Setting, world_size: int, probes: Iterable[Probe], rules: Ru
     failed = next((probe for probe in tried if probe.failure and probe.batch_size > above), None)
     low = fitting[-1].batch_size // rules.smallest if fitting else 0
     most = _rounded(rules.most // rules.smallest)
-    high, bound, reason = most + 1, Bound.LIMIT, f"larger ones are not tried ({rules.most:,})"
-    if failed is not None and failed.failure is not None:
-        high, bound = failed.batch_size // rules.smallest, failed.failure
+    high, is_invalid, reason = most + 1, False, f"larger ones are not tried ({rules.most:,})"
+    if failed is not None:
+        high, is_invalid = failed.batch_size // rules.smallest, failed.failure == "invalid"
         reason = f"batch {failed.batch_size:,}: {failed.reason}"
     doubling = failed is None and low < most
     while (candidate := min(max(2 * low, 1), most) if doubling else _between(low, high)) is not None:
         too_large = _too_large(fitting, candidate * rules.smallest) if rules.predicts_memory else ""
         if not too_large:
             break
-        high, doubling, bound, reason = candidate, False, Bound.MEMORY, too_large
+        high, doubling, is_invalid, reason = candidate, False, False, too_large
     return LargestFit(
         setting=setting,
         world_size=world_size,
         batch_size=fitting[-1].batch_size if fitting else None,
         next_batch=None if candidate is None else candidate * rules.smallest,
-        bound=bound if candidate is None else Bound.UNFINISHED,
+        is_invalid=is_invalid and candidate is None,
         reason=reason if candidate is None else "",
-        fitting=fitting[-1] if fitting else None,
     )
 
 
@@ -188,7 +172,7 @@ def largest_by_setting(
 
     def largest(setting: Setting) -> int | None:
         each = by_key.get(setting.memory_key(target))
-        is_invalid = each is not None and each.batch_size is None and each.bound is Bound.INVALID
+        is_invalid = each is not None and each.batch_size is None and each.is_invalid
         if is_invalid or setting.fault(device) is not None:
             return rules(study, setting, world_sizes, device).smallest
         return each.batch_size if each is not None else None

@@ -11,9 +11,9 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (242, 4),
-    "analysis": (6247, 48),
+    "analysis": (6235, 48),
     "commands": (2365, 18),
-    "driver": (796, 6),
+    "driver": (788, 6),
     "launch": (1640, 15),
     "machine": (886, 7),
     "plan": (1003, 9),

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from raybench.analysis.largest_batch import Bound, LargestFit, Probe, Rules, decide, rules
+from raybench.analysis.largest_batch import LargestFit, Probe, Rules, decide, rules
+from raybench.records.record import State
 from raybench.spec import Setting
 from tests.unit.studies import study
 
@@ -33,8 +34,8 @@ def affine(largest: int, kills_above: float = math.inf, fixed: int = GIB) -> Law
         memory = fixed + int((0.9 * limit - fixed) * batch / largest)
         assert batch <= kills_above, f"batch {batch} would have killed the machine"
         if memory > limit:
-            return Probe(batch, Bound.MEMORY, "planted")
-        failure = Bound.MEMORY if batch > largest else None
+            return Probe(batch, "oom", "planted")
+        failure: State | None = "oom" if batch > largest else None
         return Probe(batch, failure, "over 90%" if failure else "", memory, limit, fixed)
 
     return probe
@@ -44,7 +45,7 @@ def search(law: Law, rules: Rules = RULES) -> tuple[LargestFit, list[int]]:
     """The answer, and what was tried for it, in order."""
     probes: list[Probe] = []
     while (found := decide(Setting(), 2, probes, rules)).next_batch is not None:
-        assert found.bound is Bound.UNFINISHED
+        assert found.reason == ""
         assert found.next_batch not in [probe.batch_size for probe in probes]
         probes.append(law(found.next_batch))
     # the order in which they are read back must not matter
@@ -62,8 +63,7 @@ def test_the_planted_maximum_is_found_within_the_rounding(largest, rules):
     found, tried = search(affine(largest), rules)
     expected = largest // step(largest) * step(largest)
     assert found.batch_size == expected
-    assert found.bound is Bound.MEMORY
-    assert found.fitting.share <= 0.9
+    assert affine(largest)(found.batch_size).share <= 0.9
     assert len(tried) <= 2 * math.log2(largest + 1) + 9
     assert all(batch % step(batch) == 0 for batch in tried)
 
@@ -89,7 +89,7 @@ def test_memory_that_grows_faster_than_the_batch_is_measured_where_the_line_is_w
     def square(batch: int) -> Probe:
         memory = GIB + batch**2 * 1000
         too_large = memory > 0.9 * limit
-        return Probe(batch, Bound.MEMORY if too_large else None, "planted", memory, limit)
+        return Probe(batch, "oom" if too_large else None, "planted", memory, limit)
 
     found, _ = search(square, PREDICTING)
     exact = math.isqrt(int(8 * GIB / 1000))
@@ -102,30 +102,29 @@ def test_a_group_that_is_lost_anywhere_counts_as_too_large_and_is_told(at):
     lost = [1, 2, 4, 8, 16, 32, 64, 128, 96, 112, 104][at - 1]
     law = affine(100)
     found, _ = search(
-        lambda batch: Probe(batch, Bound.CRASHED, "its process died") if batch >= lost else law(batch)
+        lambda batch: Probe(batch, "crashed", "its process died") if batch >= lost else law(batch)
     )
     below = min(lost - 1, 100)
     assert found.batch_size == (below // step(below) * step(below) if below else None)
     if lost <= 100:
-        assert found.bound is Bound.CRASHED
         assert "its process died" in found.reason
 
 
 def test_a_limit_that_memory_never_meets_is_told_as_the_limit():
     found, tried = search(affine(10**9), Rules(1, 1000, predicts_memory=True))
-    assert (found.batch_size, found.bound) == (1000, Bound.LIMIT)
+    assert (found.batch_size, found.reason) == (1000, "larger ones are not tried (1,000)")
     assert tried[-2:] == [512, 1000]
     assert search(affine(10**9))[0].batch_size == 65536
 
 
 def test_a_timeout_that_came_unforeseen_counts_as_too_large():
-    found, _ = search(lambda batch: Probe(batch, Bound.TIME if batch > 20 else None, "not done after 300 s"))
-    assert (found.batch_size, found.bound) == (20, Bound.TIME)
+    found, _ = search(lambda batch: Probe(batch, "timeout" if batch > 20 else None, "not done after 300 s"))
+    assert (found.batch_size, found.reason) == (20, "batch 21: not done after 300 s")
 
 
 def test_nothing_fits():
-    found, tried = search(lambda batch: Probe(batch, Bound.MEMORY, "planted"))
-    assert (found.batch_size, found.fitting, tried) == (None, None, [1])
+    found, tried = search(lambda batch: Probe(batch, "oom", "planted"))
+    assert (found.batch_size, tried) == (None, [1])
 
 
 @pytest.mark.parametrize(("as_if", "smallest"), [(None, 16), ([64], 128), ([12, 64], 384)])
