@@ -76,7 +76,8 @@ def pareto_front(
     compared = _Compared(candidates, objectives, fit, margin)
 
     def is_beaten(own: int) -> bool:
-        return any(map(_is_better_at_no_price, compared.verdicts(own, compared.may_be_better(own))))
+        found = compared.verdicts(own, compared.may_be_better(own))
+        return any(map(_beats, found))
 
     return [each for own, each in enumerate(candidates) if not is_beaten(own)] or list(candidates)
 
@@ -89,7 +90,7 @@ def is_better(
     fit: Measured,
     margin: float,
 ) -> bool:
-    """Whether one of the candidates is better than another by the first objective, or at no price by any.
+    """Whether one of the candidates is better than another by the first objective, or beats it.
 
     By intervals that hold for all candidates at once, of which ``one`` may have been chosen.
     """
@@ -97,11 +98,10 @@ def is_better(
     rivals = [place for place in range(len(candidates)) if place != own]
     verdicts = _Compared(candidates, objectives, fit, margin).verdicts(own, rivals, at_once=True)
     found = next(of for place, of in zip(rivals, verdicts, strict=True) if candidates[place].record is one)
-    return found[0] is Verdict.BETTER or _is_better_at_no_price(found)
+    return found[0] is Verdict.BETTER or _beats(found)
 
 
-def _is_better_at_no_price(verdicts: Sequence[Verdict]) -> bool:
-    """By one objective at least, and worse by none."""
+def _beats(verdicts: Sequence[Verdict]) -> bool:
     return Verdict.BETTER in verdicts and Verdict.WORSE not in verdicts
 
 

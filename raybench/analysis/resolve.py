@@ -20,7 +20,7 @@ from raybench.analysis.largest_batch import LargestFit, knobs_in_numbers, larges
 from raybench.analysis.objectives import Candidate, is_better
 from raybench.analysis.reference import KnownBuckets, known_buckets
 from raybench.analysis.scaling import Measured, Scaling
-from raybench.analysis.stats.pool import Array, Pool, Spreads
+from raybench.analysis.stats.pool import MOST_JOINT, Array, Pool, Spreads
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.stats.verdict import Gain, gain_of
 from raybench.analysis.waterfall import Waterfall
@@ -235,7 +235,7 @@ class Facts:
     @cached_property
     def chances(self) -> Mapping[str, float]:
         """With which each setting that may be advised is the fastest of them, by trial id: P(best)."""
-        if not self.sound:
+        if not 0 < len(self.sound) <= MOST_JOINT:
             return {}
         rates = self._log_rates
         are_fastest = rates >= rates.max(axis=1, keepdims=True)
@@ -246,10 +246,11 @@ class Facts:
 
         None for a setting that may not be advised.
         """
-        if (own := self.reference(record)) not in self.sound:
+        own = self.reference(record).trial_id
+        if own not in self.chances:
             return None
-        rates = self._log_rates
-        lost = np.expm1(rates.max(axis=1) - rates[:, self.sound.index(own)])
+        rates, place = self._log_rates, list(self.chances).index(own)
+        lost = np.expm1(rates.max(axis=1) - rates[:, place])
         return Estimate(float(lost.mean()), 0.0, float(np.quantile(lost, 0.95)), len(lost))
 
     @cached_property

@@ -11,7 +11,7 @@ from raybench.analysis.reference import grouped
 from raybench.analysis.scaling import Measured
 from raybench.plan.trials import Plan, Suggestion
 from raybench.records.record import TrialRecord
-from raybench.records.requests import Configuration, TrainingRequest
+from raybench.records.requests import COMPARED_ROLES, Configuration, TrainingRequest
 from raybench.records.results import learning_curve
 from raybench.spec.study import TrainingSpec
 
@@ -46,10 +46,10 @@ def _measured(plan: Plan, trained: Sequence[Suggestion], records: Sequence[Trial
     def learned(of: Suggestion | Configuration) -> Hashable:
         return of.setting.learning_key(plan.target)
 
-    fit = Measured(records)
+    fit = Measured(each for each in records if each.request.role in COMPARED_ROLES)
 
     def rate(record: TrialRecord) -> float:
-        return fit.figures(record)[0].throughput_samples_per_s.value
+        return fit.scaling(record).throughput_samples_per_s.value
 
     stopped = (each.config for each in records if each.training and each.training.stopped_by)
     known = {learned(each) for each in trained} | {learned(each) for each in stopped}

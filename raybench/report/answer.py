@@ -251,7 +251,7 @@ def _choice(results: StudyResults, *, after_one: bool = False) -> list[str]:
     if not OF_SPEED.issuperset(search.objectives):  # what is slower may be what was requested
         among += f" for {' and '.join(search.objectives).replace('_', ' ')}"
         if not results.is_best_better:
-            return [f"{keep}: {results.best_label}, the {among}, is not known to be better"]
+            return [f"{keep}: {results.best_label}, the {among}, is not shown to be better"]
         rate = f"{1 + gain.gain.value:.2f} times the default's samples/s"
         return [f"the {among} is {results.best_label}, at {rate}"]
     if gain.verdict is Verdict.AS_GOOD:
@@ -282,7 +282,7 @@ def one_device_words(results: StudyResults) -> list[str]:
     by_mean = "" if speedup is results.scaling(advice.record).speedup else " with rare slow steps included"
     if use is None or use.is_default:
         why = f": {many:,} are {speedup.value:.2f} times as fast{by_mean}" if by_mean else ""
-        return [f"{use_one}{why}, and measure again without it" if under_load else f"{use_one}{why}"]
+        return [f"{use_one}{', and measure again without it' if under_load else ''}{why}"]
     if advice.asked is not results.reference_of(use.config):
         return []  # one device was not measured with the setting to use
     alone = use.config.model_copy(update={"world_size": 1})
@@ -330,7 +330,7 @@ def _proposal(results: StudyResults) -> list[str]:
     if use is not None or results.best is not None or not is_known:
         return []
     if any(test and test.verdict is Verified.FAILED for _, test in tests):
-        return ["nothing: of the changes that the causes propose none ran and was faster"]
+        return ["nothing: the changes that the causes propose failed or were not faster"]
     if tests:
         return ["nothing: the changes that the causes propose were tried and are not faster"]
     return ["nothing: no loss is large and certain enough to act on"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from statistics import fmean
 from typing import TypeVar
 
@@ -71,6 +71,19 @@ def others_took(steps: StepsResult) -> float:
 def may_name_others(steps: StepsResult) -> bool:
     """Whether a finding about other processes has a reason in the record."""
     return others_took(steps) > NAMED
+
+
+class Lazily(dict[str, Found]):
+    """What is measured when it is first asked for: so a busy machine skips the tests of one case alone."""
+
+    def __init__(self, measure: Callable[[str], Found], known: Mapping[str, Found] | None = None) -> None:
+        """``known``: what was measured before."""
+        super().__init__(known or {})
+        self._measure = measure
+
+    def __missing__(self, name: str) -> Found:
+        found = self[name] = self._measure(name)
+        return found
 
 
 def measured_undisturbed(measure: Callable[[], Found], steps_of: Callable[[Found], StepsResult]) -> Found:

@@ -12,7 +12,7 @@ from raybench.records.messages import Outcome
 from raybench.records.results import StepsResult
 from raybench.spec.knobs import Setting
 from raybench.spec.workloads import FactorySpec, LightningSpec
-from tests.ranks.agreement import measured_undisturbed
+from tests.ranks.agreement import Lazily, measured_undisturbed
 from tests.ranks.own_scripts import request, served_in_turn
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import complete
@@ -57,7 +57,7 @@ def of_scripts(pair: Ranks) -> dict[str, Outcome]:
     def measure(name: str) -> Outcome:
         return served_in_turn(pair, {name: ASKED[name]})[name]
 
-    return {name: measured_undisturbed(partial(measure, name), complete) for name in ASKED}
+    return Lazily(lambda name: measured_undisturbed(partial(measure, name), complete))
 
 
 def _level(found: StepsResult, variant: str) -> float:

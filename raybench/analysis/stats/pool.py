@@ -295,7 +295,7 @@ class Pool:
                     found[place] = self._node(*place)
             logs, places = np.array([each[0] for each in found.values()]), np.array(list(found))
             weights = np.exp(logs - logs.max())
-            rising = [axis for axis in range(3) if _rises(weights, places[:, axis])]
+            rising = [axis for axis, grid in enumerate(grids) if _rises(weights, places[:, axis], grid)]
             for axis in rising:
                 grids[axis] = (*grids[axis], 2 * grids[axis][-1] - grids[axis][-2])
         weights[weights <= NEGLIGIBLE * weights.sum()] = 0.0
@@ -402,10 +402,10 @@ class Pool:
         )
 
 
-def _rises(weights: Array, nodes: Array) -> bool:
+def _rises(weights: Array, nodes: Array, grid: Sequence[float]) -> bool:
     """Whether the last node of a grid's axis is likelier than the one before it."""
-    of_nodes = [weights[nodes == node].sum() for node in np.unique(nodes)]
-    return len(of_nodes) > 1 and bool(of_nodes[-1] > of_nodes[-2])
+    of_nodes = [weights[nodes == node].sum() for node in grid[-2:]]
+    return len(of_nodes) > 1 and bool(of_nodes[1] > of_nodes[0])
 
 
 def _levels(visit: Visit) -> tuple[float, dict[Unit, _Level]]:

@@ -20,8 +20,6 @@ from raybench.report.format import duration_words, figures, interval, millisecon
 from raybench.report.table import NONE, Column, Table, empty_table, known, make_table, numbers
 from raybench.spec.workloads import ScriptSpec
 
-SHOWN_REGRET = 0.001  # less rounds to nothing
-
 
 def settings_table(results: StudyResults) -> Table:
     """Every setting at the target against the default, the fastest first; empty where there is one."""
@@ -76,11 +74,12 @@ def _caption(results: StudyResults) -> str:
     use = results.recommendation
     record = results.reference_of(use.config) if use else None
     lost = results.regret(record) if results.gains and record else None
-    words += " Fastest: how likely each is to be that." if results.gains else ""
-    if lost is not None and lost.high >= SHOWN_REGRET:
+    if results.gains and results.chances:
+        words += " Fastest: how likely a setting is to be the fastest of those that may be advised."
+    if lost is not None and lost.value >= 0.0005:  # less rounds to nothing
         words += (
-            f" Whichever is, it is {plain_share(lost.value)} faster than the setting to use on average, in "
-            f"19 of 20 cases at most {plain_share(lost.high)}."
+            f" Whichever that is, it beats the setting to use by {plain_share(lost.value)} on average, and "
+            f"by at most {plain_share(lost.high)} in 19 of 20 cases."
         )
     if len({record.config.global_batch_size for record in results.rivals}) > 1:
         words += " A batch is a choice about speed alone."

@@ -70,8 +70,8 @@ SENDS_NOTHING = (
     "CPUs Accelerate makes one of Accelerator(cpu=True) alone)"
 )
 SENDS_SELDOM = (
-    "its DistributedDataParallel sends nothing in the first steps, as under no_sync or where ranks average "
-    "their weights now and then: raybench compares steps that send"
+    "the script's DistributedDataParallel sends nothing in the first steps, as under no_sync or where ranks "
+    "average their weights now and then: raybench compares steps that send"
 )
 # Of the worker group, or of Ray's: under torchrun a script does not find them.
 OWN_FILES = "/proc/self/fd/"

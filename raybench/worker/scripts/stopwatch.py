@@ -229,8 +229,6 @@ class Stopwatch:
         self._stepping.append(optimizer)
         if optimizer is not self._clock:
             return None
-        if self._gpu is not None and torch.cuda.is_current_stream_capturing():
-            raise InvalidTrialError(CAPTURED)
         closure = args[1] if len(args) > 1 else kwargs.get("closure")
         if closure is None:
             self._enter("optimizer")
@@ -251,7 +249,8 @@ class Stopwatch:
             self._stepping.pop()
         if optimizer in self._stepping or not self._counts(optimizer):
             return
-        if not self._passes and any(self._step_passes):  # of other parameters, as DeepSpeed's ZeRO steps
+        if not self._passes and not self._drawn and any(self._step_passes):
+            self._enter("other")  # a step of other parameters, as DeepSpeed's ZeRO takes one for each group
             return
         if os.getpid() != self._process:
             raise InvalidTrialError(OWN_RANKS)
@@ -335,6 +334,8 @@ class Stopwatch:
 
         @functools.wraps(backward)
         def counted(*args: Any, **kwargs: Any) -> None:
+            if self._gpu is not None and torch.cuda.is_current_stream_capturing():
+                raise InvalidTrialError(CAPTURED)
             # one within another, or in another thread, is that of activations that are computed again
             is_whole = not self._is_passing and threading.get_ident() == self._thread
             self._is_passing |= is_whole
@@ -534,15 +535,15 @@ def _of_a_step(steps: Sequence[Drawn], passes: int) -> tuple[float, int, int]:
 def _number_in(batch: Any, loader: Any) -> int:
     """Samples of a batch whose loader does not ask for them one by one.
 
-    Of a stream as many as its loader collates, once its batches are seen to have them first; then the last
-    one may have fewer.
+    Of a stream as many as its loader collates; fewer in the last one, where the first has them first.
     """
     length = _length(batch)
     if not loader._auto_collation or loader._dataset_kind != _DatasetKind.Iterable:
         return length
     collated: int = loader._index_sampler.batch_size
-    loader._raybench_has_first = length == collated or getattr(loader, "_raybench_has_first", False)
-    return length if loader._raybench_has_first else collated
+    if not hasattr(loader, "_raybench_has_first"):
+        loader._raybench_has_first = length == collated
+    return min(length, collated) if loader._raybench_has_first else collated
 
 
 def _length(batch: Any) -> int:

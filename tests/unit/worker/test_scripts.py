@@ -191,7 +191,12 @@ def test_the_last_batch_of_a_stream_is_what_it_gives(drawn: Callable[..., int]) 
 
 def test_a_stream_gives_as_many_as_its_loader_collates(drawn: Callable[..., int]) -> None:
     """Texts are padded to (length, batch), say."""
-    assert drawn(Streamed(), batch_size=2, collate_fn=lambda batch: torch.stack(batch).transpose(0, 1)) == 2
+    lengths = iter((3, 2))  # the second has as many as the batch by chance
+
+    def padded(batch: list[torch.Tensor]) -> torch.Tensor:
+        return torch.stack(batch)[:, : next(lengths)].transpose(0, 1)
+
+    assert drawn(Streamed(), number=2, batch_size=2, collate_fn=padded) == 4
 
 
 TRAIN, OTHER, TEST = (1, 1000), (2, 1000), (3, 100)  # data sets, each with its length
@@ -252,16 +257,19 @@ def test_a_step_of_each_group_of_parameters_is_one(monkeypatch: pytest.MonkeyPat
         step(watch, one, one)
     assert len(sent) == 3
     assert watch._about().passes == 1
+    assert watch._phase == "other"
 
 
 def test_a_step_that_is_captured_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.autograd, "backward", torch.autograd.backward)  # put back at the end
     watch, _ = stopwatch()
+    watch._watch_passes()
     one = sgd()
     step(watch, one)
     watch._gpu = torch.device("cuda")
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     with pytest.raises(InvalidTrialError, match="CUDA graph"):
-        watch._before_step(one, (one,), {})
+        torch.ones(1, requires_grad=True).exp().backward()
 
 
 def test_backward_passes_are_micro_batches(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from raybench.analysis.results import StudyResults, analyse
 from raybench.report.sections.settings import settings_table
 from raybench.report.table import NONE
@@ -43,6 +45,20 @@ def test_several_objectives_have_their_front_and_memory_its_column() -> None:
         "batch 128": "",
     }
     assert cells(found, "peak memory, MiB")["batch 64"] == "64.0"
+
+
+def test_equal_settings_share_the_chance_to_be_the_fastest_and_the_regret_is_said() -> None:
+    spec = study(knobs={"precision": ["fp32", "bf16", "fp16", "tf32"]})
+    equal = FakeRunner(lambda config, setting: StepCosts(plain_s=0.01, exposed_s=0.002), seed=5)
+    results = analyse(spec, grid(spec, (2,), equal)[0])
+    chances = [float(each.rstrip("%")) for each in cells(results, "fastest").values()]
+    assert sum(chances) == pytest.approx(100, abs=2)
+    assert max(chances) < 90
+    assert results.default is not None
+    lost = results.regret(results.default)
+    assert lost is not None
+    caption = settings_table(results).caption
+    assert f"it beats the setting to use by {100 * lost.value:.1f}% on average, and by at most " in caption
 
 
 def test_one_setting_has_no_such_table() -> None:
