@@ -18,7 +18,7 @@ from raybench.report.format import percent, sentence
 from raybench.report.pages import template
 from raybench.report.table import NONE, Column, Table
 from raybench.spec.knobs import KnobValue, Setting, bucket_sizes_mb
-from raybench.spec.workloads import ScriptSpec
+from raybench.spec.workloads import ScriptSpec, TrainerSpec
 
 AUTOCAST = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
 
@@ -152,6 +152,10 @@ def _remarks(use: Recommendation) -> str:
         others.append("ddp_find_unused_parameters=False")
     if config.device == "cuda" and config.workload.input == "real" and not setting.pin_memory:
         others.append("dataloader_pin_memory=False")
+    if not isinstance(config.workload, ScriptSpec | TrainerSpec):  # those clip as they do
+        others.append("max_grad_norm=0")
+        if setting.optimizer_kernels == "default" and config.optimizer.name == "adamw":
+            others.append("optim='adamw_torch'")
     return f"{words} With transformers also {', '.join(others)}." if others else words
 
 

@@ -31,7 +31,7 @@ from raybench.report.code import (
 )
 from raybench.report.document import write_report
 from raybench.report.table import NONE
-from raybench.spec import Setting
+from raybench.spec import OptimizerSpec, Setting
 from raybench.spec.workloads import VisionSpec
 from tests.support.planted import StepCosts
 from tests.unit.studies import config, exactly, exactly_strong, grid, planted, searched, study
@@ -190,7 +190,12 @@ def test_several_bucket_sizes_are_the_list_that_ddp_takes() -> None:
 
 def test_what_transformers_does_on_its_own_is_said() -> None:
     caption = arguments_table(recommended(BASE.model_copy(update={"pin_memory": False}), "cuda")).caption
-    assert "ddp_find_unused_parameters=False, dataloader_pin_memory=False." in caption
+    assert "ddp_find_unused_parameters=False, dataloader_pin_memory=False, max_grad_norm=0." in caption
+    use = recommended(BASE, "cpu")  # whose own AdamW is fused
+    adamw = use.config.model_copy(update={"optimizer": OptimizerSpec(name="adamw")})
+    assert ", optim='adamw_torch'." in arguments_table(dataclasses.replace(use, config=adamw)).caption
+    fused = adamw.model_copy(update={"setting": BASE.model_copy(update={"optimizer_kernels": "fused"})})
+    assert "adamw_torch'" not in arguments_table(dataclasses.replace(use, config=fused)).caption
     found = arguments(BASE.model_copy(update={"find_unused_parameters": True, "pin_memory": True}))
     assert {"find_unused_parameters", "pin_memory"} <= found.keys()
     assert all(all(row) for row in found.values())
