@@ -59,7 +59,7 @@ class LargestFit:
     world_size: int
     batch_size: int | None  # the largest that fits as far as is known; None: none does
     next_batch: int | None  # to try; None: there is nothing more to find out
-    is_invalid: bool  # what does not fit cannot be had: the data set has no full batch for each rank, say
+    is_invalid: bool  # no batch can be had: the data set has no full one for each rank, say
     reason: str  # what the smallest batch says that does not fit
 
 
@@ -97,22 +97,22 @@ def decide(setting: Setting, world_size: int, probes: Iterable[Probe], rules: Ru
     failed = next((probe for probe in tried if probe.failure and probe.batch_size > above), None)
     low = fitting[-1].batch_size // rules.smallest if fitting else 0
     most = _rounded(rules.most // rules.smallest)
-    high, is_invalid, reason = most + 1, False, f"larger ones are not tried ({rules.most:,})"
+    high, reason = most + 1, f"larger ones are not tried ({rules.most:,})"
     if failed is not None:
-        high, is_invalid = failed.batch_size // rules.smallest, failed.failure == "invalid"
+        high = failed.batch_size // rules.smallest
         reason = f"batch {failed.batch_size:,}: {failed.reason}"
     doubling = failed is None and low < most
     while (candidate := min(max(2 * low, 1), most) if doubling else _between(low, high)) is not None:
         too_large = _too_large(fitting, candidate * rules.smallest) if rules.predicts_memory else ""
         if not too_large:
             break
-        high, doubling, is_invalid, reason = candidate, False, False, too_large
+        high, doubling, reason = candidate, False, too_large
     return LargestFit(
         setting=setting,
         world_size=world_size,
         batch_size=fitting[-1].batch_size if fitting else None,
         next_batch=None if candidate is None else candidate * rules.smallest,
-        is_invalid=is_invalid and candidate is None,
+        is_invalid=candidate is None and not fitting and failed is not None and failed.failure == "invalid",
         reason=reason if candidate is None else "",
     )
 
@@ -172,7 +172,7 @@ def largest_by_setting(
 
     def largest(setting: Setting) -> int | None:
         each = by_key.get(setting.memory_key(target))
-        is_invalid = each is not None and each.batch_size is None and each.is_invalid
+        is_invalid = each is not None and each.is_invalid
         if is_invalid or setting.fault(device) is not None:
             return rules(study, setting, world_sizes, device).smallest
         return each.batch_size if each is not None else None

@@ -118,8 +118,7 @@ class _Compared:
 
     def may_be_better(self, own: int) -> list[int]:
         """Places of those that are better by one objective, maybe by chance."""
-        found: list[int] = np.flatnonzero((self._logs > self._logs[own]).any(axis=1)).tolist()
-        return found
+        return list(map(int, np.flatnonzero((self._logs > self._logs[own]).any(axis=1))))
 
     def verdicts(
         self, own: int, rivals: Sequence[int], *, at_once: bool = False

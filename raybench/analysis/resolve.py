@@ -237,8 +237,7 @@ class Facts:
         """With which each setting that may be advised is the fastest of them, by trial id: P(best)."""
         if not 0 < len(self.sound) <= MOST_JOINT:
             return {}
-        rates = self._log_rates
-        are_fastest = rates >= rates.max(axis=1, keepdims=True)
+        are_fastest = self._log_rates >= self._log_rates.max(axis=1, keepdims=True)
         return {each.trial_id: float(are_fastest[:, i].mean()) for i, each in enumerate(self.sound)}
 
     def regret(self, record: TrialRecord) -> Estimate | None:

@@ -33,7 +33,7 @@ from raybench.worker.communicators import Communicators
 from raybench.worker.group_cache import GroupCache
 from raybench.worker.steps.rounds import MeasuringLoop
 from raybench.worker.strategies.stepper import Stepper
-from tests.ranks.agreement import agrees, by_rounds, may_name_others, measured_undisturbed
+from tests.ranks.agreement import Lazily, agrees, by_rounds, may_name_others, measured_undisturbed
 from tests.ranks.planted import CLOCK, MAX_RANKS, Plant, PlantedLink, blocks_aligned, build
 from tests.ranks.ranks import Ranks, run_ranks
 from tests.ranks.trials import ALL, complete, run_trials
@@ -261,14 +261,7 @@ CaseOf = Callable[[str], Measured]
 @pytest.fixture(scope="module")
 def case_of(pair: Ranks, stamps: str) -> CaseOf:
     """Each case, measured when it is first asked for."""
-    found: dict[str, Measured] = {}
-
-    def case_of(name: str) -> Measured:
-        if name not in found:
-            found[name] = _measured(name, _request(name, stamps), pair.call)
-        return found[name]
-
-    return case_of
+    return Lazily(lambda name: _measured(name, _request(name, stamps), pair.call)).__getitem__
 
 
 def _part_agrees(

@@ -20,7 +20,7 @@ from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import FactorySpec
 from raybench.worker.communicators import Communicators
 from raybench.worker.group_cache import GroupCache
-from tests.ranks.agreement import may_name_others, measured_undisturbed
+from tests.ranks.agreement import Lazily, may_name_others, measured_undisturbed
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import run_trials
 from tests.support.alone import findings
@@ -70,7 +70,7 @@ def found(pair: Ranks) -> dict[str, Outcome]:
         found: Outcome = pair.call(rank_measures, {name: REQUESTS[name]})[0][name]
         return found
 
-    return {name: measured_undisturbed(partial(measure, name), measured) for name in REQUESTS}
+    return Lazily(lambda name: measured_undisturbed(partial(measure, name), measured))
 
 
 def measured(result: Outcome) -> StepsResult:

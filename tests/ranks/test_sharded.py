@@ -26,7 +26,7 @@ from raybench.worker.group_cache import GroupCache
 from raybench.worker.steps.setup import TrialModels
 from raybench.worker.strategies.sharding import shard
 from tests.ranks.agreement import agrees, by_rounds, measured_undisturbed
-from tests.ranks.planted import SPIN_S
+from tests.ranks.planted import CLOCK
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import ALL, CPU, complete, run_trials
 from tests.support.planted import to_record
@@ -71,15 +71,8 @@ class Waits:
 
     def loss(self, model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
         is_sharded = hasattr(model, "set_requires_gradient_sync")
-        _wait_until(time.perf_counter() + self._late_s + self._wrapper_s * is_sharded)
+        CLOCK.wait_until(time.perf_counter() + self._late_s + self._wrapper_s * is_sharded)
         return nn.functional.mse_loss(model(batch), batch)
-
-
-def _wait_until(deadline: float) -> None:
-    """Hardly at work: a thread that wakes may be given the core that its neighbour spins on."""
-    time.sleep(max(deadline - time.perf_counter() - SPIN_S, 0.0))
-    while time.perf_counter() < deadline:
-        pass
 
 
 def waits(**arguments: Any) -> Waits:
@@ -108,7 +101,7 @@ def _run(request: StepsRequest, link_s: float = 0.0) -> list[Outcome]:
             found = original(*arguments, **how)
             if link_s and found is not None:
                 found.wait()
-            _wait_until(until)
+            CLOCK.wait_until(until)
             return found
 
         return sent

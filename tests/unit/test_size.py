@@ -11,7 +11,7 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (242, 4),
-    "analysis": (6237, 48),
+    "analysis": (6239, 48),
     "commands": (2365, 18),
     "driver": (788, 6),
     "launch": (1640, 15),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import get_args
 
 import numpy as np
@@ -15,7 +15,14 @@ import numpy as np
 from raybench.analysis.findings.case import LEAST_SHARE, MUCH, Case
 from raybench.analysis.findings.finding import Finding, FindingName, Reason, Severity
 from raybench.analysis.stats.rounds import blocks_of
-from raybench.analysis.stats.statistics import Estimate, of_log, simultaneous, t_quantile, trimmed_mean
+from raybench.analysis.stats.statistics import (
+    Estimate,
+    of_log,
+    simultaneous,
+    sum_of,
+    t_quantile,
+    trimmed_mean,
+)
 from raybench.records.record import TrialRecord
 from raybench.records.results import Beside, Round, StepsResult
 from raybench.spec.workloads import OwnCodeSpec, TextSpec
@@ -49,7 +56,7 @@ def slow_in_step(case: Case) -> Finding | None:
 
 def slow_alone(case: Case) -> Finding | None:
     """The device that is slow alone, where no rank was certainly waited for."""
-    spread = _spread(case.visits, case.fit.pool.spreads.unit)
+    spread = _spread(case)
     if spread is None or not spread.is_certain or case.finding(slow_in_step) is not None:
         return None
     by, n = spread.by, case.config.world_size
@@ -96,18 +103,12 @@ def slowest_rank(visits: Sequence[StepsResult], unit: float) -> tuple[int, Estim
     others = np.column_stack([np.median(np.delete(times, rank, axis=1), axis=1) for rank in range(ranks)])
     logs = [trimmed_mean(np.log(times[:, rank] / others[:, rank])) for rank in range(ranks)]
     worst = max(range(ranks), key=lambda rank: logs[rank].value)
-    of_trials = t_quantile(math.inf) * unit * math.sqrt(ranks / (ranks - 1) / len(visits))
-    log = simultaneous(_wider(logs[worst], of_trials), ranks)
-    of_trials_s = of_trials * float(np.median(others[:, worst]))
-    excess_s = _wider(trimmed_mean(times[:, worst] - others[:, worst]), of_trials_s)
-    ratio = of_log(log.value, log.half_width, log.n)
-    return blocks[0].ranks[worst], ratio, simultaneous(excess_s, ranks)
-
-
-def _wider(found: Estimate, half: float) -> Estimate:
-    """With the half-width of an independent error as well."""
-    both = math.hypot(found.half_width, half)
-    return replace(found, low=found.value - both, high=found.value + both)
+    half = t_quantile(math.inf) * unit * math.sqrt(ranks / (ranks - 1) / len(visits))
+    of_trials = Estimate(0.0, -half, half, len(blocks))
+    log = simultaneous(sum_of(logs[worst], of_trials), ranks)
+    of_trials_s = of_trials.scaled(float(np.median(others[:, worst])))
+    excess_s = sum_of(trimmed_mean(times[:, worst] - others[:, worst]), of_trials_s)
+    return blocks[0].ranks[worst], log.map(math.exp), simultaneous(excess_s, ranks)
 
 
 @dataclass(frozen=True)
@@ -125,14 +126,14 @@ class Spread:
         return self.by.value >= LEAST_EXCESS and self.by.low >= 0
 
 
-def _spread(visits: Sequence[StepsResult], unit: float) -> Spread | None:
+def _spread(case: Case) -> Spread | None:
     """By the plain blocks, each on one device alone, over the mean of their visit.
 
-    Two-sample t, Bonferroni over all pairs of devices, and ``unit`` as in ``slowest_rank``. None with one
-    device, or fewer than two blocks more than devices.
+    Two-sample t, Bonferroni over all pairs of devices, and what a device differs by from trial to trial. None
+    with one device, or fewer than two blocks more than devices.
     """
     devices, logs = list[int](), list[float]()
-    for visit in visits:
+    for visit in case.visits:
         there = blocks_of(visit.rounds, "plain")
         own = np.log([block.step_time_s[0] for block in there])
         devices += [block.ranks[0] for block in there]
@@ -148,15 +149,15 @@ def _spread(visits: Sequence[StepsResult], unit: float) -> Spread | None:
     error = math.sqrt(within / degrees * (1 / counts[slow] + 1 / counts[fast]))
     num_pairs = len(names) * (len(names) - 1) / 2
     confidence = 1 - PAIRS_SIGNIFICANCE / num_pairs
-    of_trials = t_quantile(math.inf, confidence) * unit * math.sqrt(2 / len(visits))
-    half = math.hypot(t_quantile(degrees, confidence) * error, of_trials)
+    of_trials = case.fit.pool.spreads.unit * math.sqrt(2 / len(case.visits))
+    half = math.hypot(t_quantile(degrees, confidence) * error, t_quantile(math.inf, confidence) * of_trials)
     by = of_log(float(means[slow] - means[fast]), half, len(devices)).plus(-1)
     return Spread(int(names[slow]), int(names[fast]), by, frozenset(devices))
 
 
 def _why_slow(case: Case, rank: int) -> Reason | None:
     """Whether it is the device itself; None where nothing is known of the device alone."""
-    spread = _spread(case.visits, case.fit.pool.spreads.unit)
+    spread = _spread(case)
     if spread is None or rank not in spread.ranks:
         return None
     return Reason.DEVICE if spread.is_certain and spread.slow == rank else Reason.NOT_ALONE
