@@ -18,7 +18,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a test downloads nothing, wherev
 BUSY = "the machine is busy"  # by a record of others' load, where it is measured exactly
 # Where ``RAYBENCH_CI`` is set any other skip is a failure: what vanishes there vanishes unseen.
 MAY_SKIP = (
-    "no GPU",
+    "needs a GPU",
     "no Chromium",
     "no program `prometheus`",
     "no pdflatex",

@@ -252,6 +252,8 @@ class StepsResult(Memory):
     gradient_timeline: GradientTimeline | None = None
     #: of a script: the arguments of DDP that the study's knobs have replaced, as they were
     overridden: dict[str, str] = Field(default_factory=dict)
+    #: of a script: whether the first batches of all ranks are of the same samples of the data set
+    same_samples: bool = False
     #: floating-point operations of one device in a step
     flops_per_step: float | None = None
     #: measured peak of one device, in FLOP/s

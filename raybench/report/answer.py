@@ -176,7 +176,8 @@ def _why(results: StudyResults) -> list[str]:
         parts.append(f"the rest to other parts{' and unknown causes' if rest >= LEAST_SHARE else ''}")
     elif rest >= LEAST_SHARE:
         parts.append("the rest may be communication" if may_be_rest else "the rest unexplained")
-    return [f"{lost}: {', '.join(parts)}", *also]
+    whole = len(parts) == 1 and parts[0].startswith(f"{total:.0%} ")
+    return [f"{lost} {parts[0].partition(' ')[2]}" if whole else f"{lost}: {', '.join(parts)}", *also]
 
 
 def _communication_words(share: Estimate | None) -> list[str]:

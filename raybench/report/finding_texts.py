@@ -73,6 +73,7 @@ EVIDENCE: Mapping[FindingName | Reason, str] = {
     FindingName.RARE_SLOW_STEPS: "the mean step, which sets the cost, is {share_ratio} above the typical one",
     FindingName.LOSSES_DISAGREE: "the first losses of {strategy} are {relative_difference} off one device's",
     Reason.GRADIENT: "the first gradient of {strategy} is {gradient_difference} off one device's",
+    FindingName.SAME_SAMPLES: "the ranks read the same samples, which count once for each of them",
     FindingName.NOT_ALL_MEASURED: "{missing}",
     Reason.CRASHED: "{which} crashed: {error}",
     Reason.TIMEOUT: "{which} took too long: {error}",
@@ -142,6 +143,10 @@ FIX: Mapping[FindingName | Reason, str] = {
     FindingName.LITTLE_MEMORY: "use a smaller batch or activation_checkpointing",
     FindingName.RARE_SLOW_STEPS: "look for programs, garbage collection or checkpoints that come and go",
     FindingName.LOSSES_DISAGREE: "find what the strategy computes differently before you use its speed",
+    FindingName.SAME_SAMPLES: (
+        "give the loader a DistributedSampler, else an epoch takes as long as on one device, or set "
+        "--samples-per-step if ranks share a batch"
+    ),
     FindingName.NOT_ALL_MEASURED: "use a smaller batch, if memory is the reason and you need it",
     Reason.CRASHED: "fix the error, then resume",
     Reason.TIMEOUT: "resume with more time, if it does not hang",

@@ -58,6 +58,13 @@ def test_samples_are_what_the_loaders_gave(of_scripts: dict[str, Outcome]) -> No
     assert short.global_batch_size == 16
 
 
+def test_ranks_that_read_the_same_samples_are_known(of_scripts: dict[str, Outcome]) -> None:
+    """Without a DistributedSampler; one that has it, and loaders that say nothing, are not taken for them."""
+    assert complete(of_scripts["two"]).same_samples
+    assert not complete(of_scripts["sharded"]).same_samples
+    assert not complete(of_scripts["without loader"]).same_samples
+
+
 def test_the_study_s_knobs_replace_the_arguments_of_ddp(of_scripts: dict[str, Outcome]) -> None:
     assert complete(of_scripts["two"]).overridden == {"bucket_cap_mb": "10"}
     assert complete(of_scripts["accumulates"]).overridden == {"bucket_cap_mb": "10"}

@@ -52,6 +52,7 @@ def test_what_torchrun_runs_is_measured(name: str, args: str, batch: str, tmp_pa
     assert bool(found[batch, "2"]["exposed_communication_s"]) == (name == "with_accelerate.py")
     report = (tmp_path / "out" / "report" / "report.md").read_text()
     assert f"{name} ran unchanged" in report
+    assert "read the same samples" not in report
     assert sorted(path.name for path in tmp_path.iterdir() if path.suffix not in (".txt", ".pids")) == ["out"]
 
 

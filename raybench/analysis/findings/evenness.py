@@ -383,6 +383,13 @@ def losses_disagree(case: Case) -> Finding | None:
     return case.found(FindingName.LOSSES_DISAGREE, Severity.PROBLEM, values, reason=which, named=named)
 
 
+def same_samples(case: Case) -> Finding | None:
+    """Each rank goes through the whole data set: more devices finish an epoch no sooner."""
+    if not case.steps.same_samples:
+        return None
+    return case.found(FindingName.SAME_SAMPLES, Severity.PROBLEM, {})
+
+
 def not_all_measured(case: Case) -> Finding | None:
     """What failed when the rounds were done: they stand, and what belongs to them is missing."""
     found = case.steps.missing

@@ -65,6 +65,8 @@ class FindingName(StrEnum):
     # what limits the use of the figures
     #: the strategy's losses, or its first gradient, are not one device's
     LOSSES_DISAGREE = "losses disagree"
+    #: the loaders of a script give each rank the same samples, as without a DistributedSampler
+    SAME_SAMPLES = "same samples"
     #: what failed when the rounds were done
     NOT_ALL_MEASURED = "not all measured"
     #: trials without figures, one finding for each cause: an error (with the user's own lines of code), a

@@ -434,11 +434,13 @@ class ScriptTrial:
     def _of_ranks(self, about: Sequence[About], samples: float, full: int) -> dict[str, Any]:
         """Fields that the ranks know together, and those of the model and DDP."""
         accumulation, first = self._request.config.setting.gradient_accumulation, about[0]
+        firsts = {each.first_samples for each in about}
         return {
             "batch_size": max(1, round(full / self._team.size / accumulation)),
             "global_batch_size": max(1, full),
             "samples_per_step": samples,
             "epoch_samples": first.epoch_samples,
+            "same_samples": None not in firsts and len(firsts) == 1 < self._team.size,
             "num_parameters": first.num_parameters or None,
             "gradient_bytes": first.gradient_bytes,
             "bucket_bytes": first.bucket_bytes,

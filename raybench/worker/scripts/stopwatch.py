@@ -18,6 +18,7 @@ import sys
 import threading
 import traceback
 import weakref
+import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
@@ -65,7 +66,7 @@ OWN_HOOK = "its DDP registers a hook of its own in its constructor"
 TAKES_OVER = 3  # steps of another optimizer without one of the clock's: those of a GAN take turns
 MOST = 0.6  # of the steps, which draw from a loader that trains
 RARE = 0.25  # of the steps: a data set that fewer draw from, alongside another, is an evaluation's
-ASKED = "_raybench_asked"  # of a loader's iterator: samples of the batches that it will give
+ASKED = "_raybench_asked"  # of a loader's iterator: places of the samples of the batches that it will give
 BUILT_IN = {  # hooks of DDP's in C++
     BuiltinCommHookType.ALLREDUCE: allreduce_hook,
     BuiltinCommHookType.FP16_COMPRESS: fp16_compress_hook,
@@ -107,6 +108,7 @@ class About:
     full_step: int  # samples of the usual step, which an epoch's last one may fall short of
     passes: int  # backward ones of a step, of different batches
     epoch_samples: int | None
+    first_samples: int | None  # a checksum of the first batch's places in the data set; None: it streams
     num_parameters: int
     overridden: Mapping[str, str]  # arguments of DDP that the study's knobs have replaced, as they were
     gradient_bytes: int | None
@@ -205,6 +207,7 @@ class Stopwatch:
         # backward, since the last step, by whether they keep their graph
         self._passes, self._is_passing = Counter[bool](), False
         self._step_passes: list[int] = []
+        self._first_samples: int | None = None
         self._prefetched = 0  # batches, by the loader processes
         self._skips_steps = False
         self._is_over = False
@@ -304,8 +307,11 @@ class Stopwatch:
             finally:
                 self._enter(before)
             asked = vars(loader).get(ASKED)
-            number = asked.popleft() if asked else _number_in(batch, loader)
+            places = asked.popleft() if asked else None
+            number = _number_in(batch, loader) if places is None else len(places)
             if torch.is_grad_enabled():  # else it is of an evaluation
+                if self._first_samples is None and places is not None:
+                    self._first_samples = zlib.crc32(repr(places).encode())
                 data_set = id(loader._dataset), _number_of(loader)
                 batches, samples = self._drawn.get(data_set, (0, 0))
                 self._drawn[data_set] = batches + 1, samples + number
@@ -321,7 +327,7 @@ class Stopwatch:
             if loader._dataset_kind == _DatasetKind.Map and isinstance(
                 indices, Sized if loader._auto_collation else list
             ):
-                vars(loader).setdefault(ASKED, deque()).append(len(indices))
+                vars(loader).setdefault(ASKED, deque()).append(indices)
             return indices
 
         DataLoader.__iter__ = begun  # type: ignore[method-assign]
@@ -481,6 +487,7 @@ class Stopwatch:
             full_step=full_step,
             passes=passes,
             epoch_samples=epoch_samples or None,
+            first_samples=self._first_samples,
             num_parameters=sum(each.numel() for each in trained),
             overridden=dict(self._overridden),
             gradient_bytes=sum(gradient_bytes(ddp, self._launch.compression) or 0 for ddp in modules) or None,

@@ -2,9 +2,11 @@
 
 import io
 
+import pytest
+import typer
 from rich.console import Console
 
-from raybench.commands.doctor import render
+from raybench.commands.doctor import doctor, render
 from raybench.machine import checks
 from raybench.machine.checks import Check, examine
 
@@ -64,3 +66,17 @@ def test_a_password_in_rays_address_is_not_shown(monkeypatch):
     text = printed(list(checks.ray()), width=200)
     assert "RAY_ADDRESS ray://...@head:10001" in text
     assert "s3cr3t" not in text
+
+
+# --- the exit code
+
+
+@pytest.mark.parametrize(("status", "code"), [("ok", 0), ("warning", 0), ("missing", 1)])
+def test_only_what_is_missing_is_an_exit_code(status, code, monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(
+        checks, "examine", lambda: [Check("Python", "ok", "3.12.1"), Check("Ray", status, "")]
+    )
+    with pytest.raises(typer.Exit) as ended:
+        doctor(address=None)
+    assert ended.value.exit_code == code

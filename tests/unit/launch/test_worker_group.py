@@ -42,13 +42,13 @@ class LateRay:
         return self._told.pop(0)
 
 
-def group() -> WorkerGroup:
+def group(posted_at: float = 0.0) -> WorkerGroup:
     """One whose workers have a trial, and whose run goes on."""
     asked = request()
     found: Any = WorkerGroup.__new__(WorkerGroup)
     found._fit, found._waiting, found._pids = SimpleNamespace(done=lambda: False), None, []
     found._mailbox = SimpleNamespace(message=SimpleNamespace(remote=lambda: "the next one"))
-    posted = PostedTrial(1, lambda progress: None), Task(1, asked, (0,), None), worker_group.monotonic()
+    posted = PostedTrial(1, lambda progress: None), Task(1, asked, (0,), None), posted_at
     found._posted = posted
     made: WorkerGroup = found
     return made
@@ -65,9 +65,9 @@ def test_what_the_mailbox_has_counts_however_long_the_driver_was_stopped(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_group, "ray", LateRay([*TOLD], clock, stopped_s=10_000.0))
-    assert group()._outcome().state == "invalid"
+    assert group(clock())._outcome().state == "invalid"
     monkeypatch.setattr(worker_group, "ray", LateRay(TOLD[:2], clock, stopped_s=10_000.0))
-    assert group()._outcome().state == "timeout"
+    assert group(clock())._outcome().state == "timeout"
 
 
 @pytest.mark.parametrize(("ranks", "name"), [((0, 1), "T4"), ((0, 1, 2, 3), "T4, A100"), ((2,), "A100")])

@@ -306,8 +306,8 @@ def test_a_batch_has_one_pass_that_frees_its_graph(monkeypatch: pytest.MonkeyPat
 
 ABOUT = About(
     world_size=2, has_ddp=True, unswitched=None, samples_per_step=8.0, full_step=8, passes=1,
-    epoch_samples=None, num_parameters=1, overridden={}, gradient_bytes=4, bucket_bytes=(), torch_bytes=None,
-    device_bytes=None,
+    epoch_samples=None, first_samples=None, num_parameters=1, overridden={}, gradient_bytes=4,
+    bucket_bytes=(), torch_bytes=None, device_bytes=None,
 )  # fmt: skip
 QUIET = 2.0  # collectives of a step: DDP's
 

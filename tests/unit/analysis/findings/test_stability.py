@@ -206,6 +206,16 @@ def test_oversubscribed_is_a_problem() -> None:
     assert finding.severity is Severity.PROBLEM
 
 
+def test_ranks_that_read_the_same_samples_are_a_problem() -> None:
+    record = measured(COSTS, STEADY)
+    assert FindingName.SAME_SAMPLES not in found(record)
+    assert record.steps is not None
+    result = record.steps.model_copy(update={"same_samples": True})
+    finding = found(record.model_copy(update={"result": result}))[FindingName.SAME_SAMPLES]
+    assert finding.severity is Severity.PROBLEM
+    assert "the ranks read the same samples" in evidence(finding)
+
+
 def test_what_failed_after_the_rounds_is_a_finding_and_a_missing_variant_is_none() -> None:
     record = measured(COSTS, STEADY, seed=1)
     assert record.steps is not None
