@@ -112,7 +112,7 @@ def _one_alongside(results: Facts, record: TrialRecord, run: Work) -> Iterator[C
 def _by_steps(results: Facts, record: TrialRecord, run: Work) -> CostPoint:
     size, price = record.config.world_size, price_of(results.study)
     found = results.scaling(record)
-    speedup, step_s, base = _over_one_device(results, record), found.mean_step_s, found.baseline
+    speedup, step_s, base = over_one_device(results, record), found.mean_step_s, found.baseline
     time_s = steps_time(record, run.samples, step_s)
     cost, steps = cost_of(time_s, size, price), record.steps
     if steps and steps.energy_joules:
@@ -189,19 +189,7 @@ def _mean_run(group: TrainedGroup, run: Work) -> Estimate:
     return found
 
 
-def extra_cost(results: Facts, record: TrialRecord) -> Estimate | None:
-    """What a sample costs on the record's devices over what it costs on one, less one: 0.25 is 25% more.
-
-    In device time, which is money at any price. None where it has no speed-up over one device, or has more
-    workers than cores.
-    """
-    speedup = _over_one_device(results, record)
-    if speedup is None or record.config.oversubscribed:
-        return None
-    return inverse(speedup).scaled(record.config.world_size).plus(-1)
-
-
-def _over_one_device(results: Facts, record: TrialRecord) -> Estimate | None:
+def over_one_device(results: Facts, record: TrialRecord) -> Estimate | None:
     """The speed-up by mean steps where it is one of several devices over one."""
     found = results.scaling(record)
     if record.config.world_size == 1 or found.baseline is None or found.baseline.world_size != 1:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from raybench.analysis.choice import is_default
-from raybench.analysis.cost import extra_cost
+from raybench.analysis.cost import over_one_device
 from raybench.analysis.findings.verifications import Verification, Verified
 from raybench.analysis.labels import difference_words
 from raybench.analysis.objectives import OF_SPEED
@@ -146,12 +146,11 @@ def _verified(base: Facts, found: Found, verified: Sequence[Verification]) -> Fo
 
 @dataclass(frozen=True)
 class DeviceAdvice:
-    """The fastest number of devices of a setting, compared with one device."""
+    """The fastest number of several devices of a setting."""
 
     asked: TrialRecord  # the setting's, on the most devices
     record: TrialRecord  # on the fastest number of several devices
-    extra: Estimate  # cost of a sample over one device's, less one: 0.25 is 25% more
-    one_is_cheapest: bool  # a sample costs certainly more on each number of several devices
+    ratio: Estimate | None  # samples/s of ``asked`` over ``record``'s, of all numbers at once; None: the same
 
 
 def device_advice(base: Facts, use: Recommendation | None) -> DeviceAdvice | None:
@@ -162,13 +161,19 @@ def device_advice(base: Facts, use: Recommendation | None) -> DeviceAdvice | Non
     records = [base.headline]
     if use is not None and not use.is_default and use.basis is not Basis.NO_CHOICE:
         records.insert(0, base.reference_of(use.config))
-    able = (record for record in records if record is not None and extra_cost(base, record) is not None)
-    if (asked := next(able, None)) is None:
+    asked = next((each for each in records if each is not None and _is_over_one(base, each)), None)
+    if asked is None:
         return None
-    there = [record for record in base.references if record is asked or _is_on_fewer(record, asked)]
-    known = [(record, extra) for record in there if (extra := extra_cost(base, record)) is not None]
-    record, extra = max(known, key=lambda one: base.scaling(one[0]).throughput_samples_per_s.value)
-    return DeviceAdvice(asked, record, extra, all(each.low > 0 for _, each in known))
+    fewer = [each for each in base.references if _is_on_fewer(each, asked) and _is_over_one(base, each)]
+    ratios = base.fit.rate_ratios([(asked, each) for each in fewer])
+    record, ratio = min(zip(fewer, ratios, strict=True), key=lambda one: one[1].value, default=(asked, None))
+    if ratio is None or ratio.value >= 1:
+        return DeviceAdvice(asked, asked, None)
+    return DeviceAdvice(asked, record, ratio)
+
+
+def _is_over_one(base: Facts, record: TrialRecord) -> bool:
+    return over_one_device(base, record) is not None and not record.config.oversubscribed
 
 
 def _is_on_fewer(record: TrialRecord, asked: TrialRecord) -> bool:

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -37,13 +37,6 @@ ALIKE = 0.05  # relative, of batches that are one
 Curve = tuple[TrialRecord, ...]  # one setting over the world sizes, the smallest first
 
 
-class BatchPoint(NamedTuple):
-    """One batch of a batch curve."""
-
-    batch_size: int
-    speedup: Estimate
-
-
 @dataclass(frozen=True)
 class Facts:
     """What the records of a study say; of records with one id the last counts.
@@ -62,7 +55,6 @@ class Facts:
     scalings: Mapping[str, Scaling]
     waterfalls: Mapping[str, Waterfall | None]
     curves: tuple[Curve, ...]
-    batch_curve: tuple[BatchPoint, ...]  # of the headline's setting
     headline: TrialRecord | None  # the default at the target, or the nearest to it that is complete
     headline_label: str
     largest: tuple[LargestFit, ...]  # batches that fit, for ``batch_size = "max"``
@@ -289,7 +281,6 @@ def resolve(study: Study, records: Sequence[TrialRecord], environment: Environme
         scalings=scalings,
         waterfalls={trial_id: divided for trial_id, (_, divided) in figures.items()},
         curves=tuple(curves(study, references)),
-        batch_curve=batch_curve(references, scalings, headline),
         headline=headline,
         headline_label=label(study, headline.config) if headline else "",
         largest=largest,
@@ -381,33 +372,3 @@ def _on_one_curve(largest: Configuration, config: Configuration) -> bool:
     if not largest.same_question(config) or largest.world_size == config.world_size:
         return False
     return config.world_size == 1 or largest.placement == config.placement
-
-
-def batch_curve(
-    measured: Sequence[TrialRecord], scalings: Mapping[str, Scaling], headline: TrialRecord | None
-) -> tuple[BatchPoint, ...]:
-    """Speed-up of the headline's setting over the batch, on as many devices; the smallest batch first."""
-    if headline is None or headline.config.world_size == 1:
-        return ()
-    key = headline.config.key(ignore=("batch_size",))
-    points = [
-        BatchPoint(record.config.setting.batch_size, speedup)
-        for record in measured
-        if record.config.key(ignore=("batch_size",)) == key
-        and (speedup := scalings[record.trial_id].speedup) is not None
-    ]
-    return tuple(sorted(points, key=lambda point: point.batch_size))
-
-
-def slower_at(points: Sequence[BatchPoint]) -> tuple[int, int | None] | None:
-    """The largest batch at which the speed-up is certainly below 1, the smallest where it certainly is not.
-
-    ``points``: the smallest batch first. None where there is no such batch, or where a smaller batch than a
-    slower one is faster, so that none is the limit.
-    """
-    slower = [point for point in points if point.speedup.value < 1]
-    faster = [point.batch_size for point in points if point.speedup.low >= 1]
-    sure = [point.batch_size for point in slower if point.speedup.high < 1]
-    if not sure or (faster and faster[0] < slower[-1].batch_size):
-        return None
-    return sure[-1], faster[0] if faster else None

@@ -11,11 +11,11 @@ from raybench.analysis.findings.verifications import Verified, verification_of
 from raybench.analysis.labels import devices_of, difference_words, weights_words
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.recommendation import Basis, Recommendation
-from raybench.analysis.resolve import slower_at
 from raybench.analysis.results import StudyResults
 from raybench.analysis.scaling import one_device
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.stats.verdict import Verdict
+from raybench.records.record import TrialRecord
 from raybench.report.finding_texts import next_step
 from raybench.report.format import aligned, figures, sentence
 from raybench.report.prediction import more_sentences
@@ -112,26 +112,26 @@ def _scaling(results: StudyResults) -> list[str]:
     only = "only " if speedup.high < 1 else ""
     fast = f"{many} train {only}{speedup.value:.2f} times as fast as {few}"
     more = ", which is superlinear" if efficiency.low > 1 else ""
-    others = _other_batches(results)
+    others = _other_batches(results, headline) if base == 1 else ""
     where = f"this is {at}{f', and {others}' if others else ''}"
     return [*steps, f"{fast}, with {efficiency.value:.0%} efficiency{more}", where]
 
 
-def _other_batches(results: StudyResults) -> str:
-    """At which batch more devices are slower than one; empty where that is not known."""
-    scaling, points = results.headline_scaling, results.batch_curve
-    if len(points) < 2 or scaling is None or scaling.baseline is None or scaling.baseline.world_size > 1:
+def _other_batches(results: StudyResults, headline: TrialRecord) -> str:
+    """At which other batches more devices are slower than one, and the next at which they are not."""
+    question = headline.config.key(ignore=("batch_size",))
+    over_one = {
+        record.config.setting.batch_size: speedup
+        for record in results.references
+        if record is not headline and record.config.key(ignore=("batch_size",)) == question
+        if (speedup := results.scaling(record).speedup) is not None
+    }
+    slower = sorted(batch for batch, speedup in over_one.items() if speedup.high < 1)
+    if not slower:
         return ""
-    own = results.headline.config.setting.batch_size if results.headline else None
-    if all(each.speedup.high < 1 for each in points):
-        others = [each.batch_size for each in points if each.batch_size != own]
-        where = f"from {others[0]:,} to {others[-1]:,}" if len(others) > 1 else f"at {others[0]:,}"
-        return f"they are slower {where} too"
-    below, above = slower_at(points) or (None, None)
-    if below is None or below == own:
-        return ""
-    faster = f", but not at {above:,}" if above and above != own else ""
-    return f"they are slower at batch {below:,}{faster}"
+    faster = [batch for batch, speedup in over_one.items() if speedup.low >= 1 and batch > slower[-1]]
+    above = f", but not at {min(faster):,}" if faster else ""
+    return f"they are slower at batch {', '.join(f'{batch:,}' for batch in slower)}{above}"
 
 
 # --- why not better
@@ -209,7 +209,8 @@ def _more_rounds(results: StudyResults, rest: float) -> list[str]:
 def _to_change(results: StudyResults) -> list[str]:
     """What was measured to be faster; else what the first cause proposes that is not ruled out."""
     one = one_device_words(results)
-    return [*_wrong_losses(results), *one, *_choice(results, after_one=bool(one)), *_proposal(results)]
+    choice = _choice(results, after_one=bool(one))
+    return [*_wrong_losses(results), *(one or _fewer_devices(results)), *choice, *_proposal(results)]
 
 
 def _wrong_losses(results: StudyResults) -> list[str]:
@@ -293,14 +294,28 @@ def one_device_words(results: StudyResults) -> list[str]:
     return [f"{use_one}{having}: {of_many}{many:,} are {speedup.value:.2f} times as fast{by_mean}"]
 
 
+def _fewer_devices(results: StudyResults) -> list[str]:
+    """That fewer of several devices are faster than all of them with the setting to use."""
+    advice, use = results.device_advice, results.recommendation
+    if advice is None or advice.ratio is None or advice.ratio.high >= 1:
+        return []
+    using = "" if use is None or use.is_default else f"with {use.label} "
+    most = f"{using}{advice.asked.config.world_size:,}"
+    return [f"use {devices_of(advice.record.config)}: {most} are {advice.ratio.value:.2f} times as fast"]
+
+
 def to_use(results: StudyResults) -> Recommendation | None:
-    """The recommended setting, on one device where that is the advice."""
-    use = results.recommendation
-    if use is None or not one_device_words(results):
-        return use
-    one = use.config.model_copy(update={"world_size": 1, "setting": use.config.setting.at(1)})
-    label = difference_words(results.study, one)
-    return replace(use, config=one, label=label, nodes=1, gain=None, simpler_than=None)
+    """The recommended setting, on one device or on fewer where that is the advice."""
+    use, advice = results.recommendation, results.device_advice
+    if use is None:
+        return None
+    if one_device_words(results):
+        one = use.config.model_copy(update={"world_size": 1, "setting": use.config.setting.at(1)})
+        label = difference_words(results.study, one)
+        return replace(use, config=one, label=label, nodes=1, gain=None, simpler_than=None)
+    if advice is not None and _fewer_devices(results) and advice.asked.config.same_question(use.config):
+        return replace(use, config=advice.record.config, nodes=advice.record.nodes or 1, gain=None)
+    return use
 
 
 def _proposal(results: StudyResults) -> list[str]:

@@ -22,7 +22,7 @@ from raybench.report.method import measured_words, method_words
 from raybench.report.pages import Level, Section, make_fragment, make_pages, quoted, template, write_files
 from raybench.report.plot import drawn
 from raybench.report.prediction import draw_required, more_rows, more_table, required_table
-from raybench.report.sections.cost import cost_table, when_to_use
+from raybench.report.sections.cost import cost_table
 from raybench.report.sections.published import published_table
 from raybench.report.sections.scaling import draw_scaling, overheads_table, plotted_settings, scaling_table
 from raybench.report.sections.settings import (
@@ -155,7 +155,7 @@ def make_sections(results: StudyResults) -> dict[str, Section]:
                 required_table(more),
             ),
         ),
-        "cost": Section("What it costs", tables=(cost_table(results),), sentence=when_to_use(results)),
+        "cost": Section("What it costs", tables=(cost_table(results),)),
         "training": Section(
             "Training",
             drawn("training", "Training", draw_training(results)),

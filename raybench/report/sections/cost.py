@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from raybench.analysis.cost import RUNS, CostPoint
-from raybench.analysis.labels import devices_of
 from raybench.analysis.results import StudyResults
 from raybench.analysis.scaling import Scaling
 from raybench.analysis.stats.statistics import Estimate
@@ -65,36 +64,3 @@ def slower_than_one(found: Scaling) -> Estimate | None:
     return next(
         (one for one in (found.speedup, found.mean_speedup) if one is not None and one.high < 1), None
     )
-
-
-def when_to_use(results: StudyResults) -> str:
-    """Which number of devices to use, as a sentence with what it costs; empty without a choice.
-
-    It is of the recommended setting; where one device was not measured with that, of the headline's.
-    Speed-ups stand in the curve's table; cost is of mean steps, as money is spent in the slow ones too.
-    """
-    advice = results.device_advice
-    found = results.scaling(advice.record) if advice else None
-    if advice is None or found is None or found.speedup is None or found.mean_speedup is None:
-        return ""
-    record = advice.record
-    many, here = devices_of(record.config), f"({results.label(record)})"
-    costs = f": a sample takes {times(advice.extra.plus(1))} the device time of one"
-    if any(each.is_trained and each.record is record for each in results.costs):
-        costs = ""  # the table has the figures of the epochs
-    if slower_than_one(found) is not None:
-        return f"Use one {results.device_word}, as {many} {here} are slower{costs}."
-    if found.mean_speedup.low <= 1:
-        return f"{many} {here} are not measurably faster than one{costs}."
-    use_one = " Use one where cost counts." if advice.one_is_cheapest else ""
-    where = " where time counts" if use_one else ""
-    words = f"Use {many} {here}{where}{costs}.{use_one}"
-    mean = results.scaling(advice.asked).mean_speedup
-    if mean is not None and advice.asked is not advice.record:
-        (ratio,) = results.fit.rate_ratios([(advice.asked, record)])
-        no = "no" if ratio.high <= 1 + results.study.search.minimum_gain else "not known to be"
-        words += f" {devices_of(advice.asked.config)} are {no} faster: {times(mean)}."
-    use = results.recommendation
-    if use is None or advice.asked.config.same_question(use.config):
-        return words
-    return f"{words} One {results.device_word} was not measured with {use.label}."

@@ -11,20 +11,17 @@ import pytest
 from raybench.analysis.choice import is_default
 from raybench.analysis.findings.finding import FindingName
 from raybench.analysis.recommendation import Basis
-from raybench.analysis.resolve import BatchPoint
 from raybench.analysis.results import StudyResults, analyse
-from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.stats.verdict import Verdict
 from raybench.machine.host import Resources
 from raybench.plan.resolve import make_plan
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.records.results import LossParity, TrainingResult
-from raybench.report.answer import answer, answer_of, one_device_words
+from raybench.report.answer import answer, answer_of, one_device_words, to_use
 from raybench.report.code import use_it
 from raybench.report.document import write_report
 from raybench.report.finding_texts import next_step
-from raybench.report.sections.cost import when_to_use
 from raybench.spec import Setting
 from tests.support.planted import QUIET, FakeHardware, FakeLearning, FakeRunner, Noise, StepCosts, run_all
 from tests.unit.runs import run
@@ -198,8 +195,6 @@ def test_where_the_target_failed_the_best_is_of_fewer_devices() -> None:
     assert results.winners == []
     (change,) = _clauses(results, "What to change")
     assert change.startswith("Use batch 512: 2.")
-    assert when_to_use(results).startswith("Use 2 devices (batch 512) where time counts")
-    assert "(default)" not in when_to_use(results)
 
 
 @pytest.mark.parametrize("precisions", [["fp32"], ["fp32", "bf16"]])
@@ -219,7 +214,7 @@ def test_a_change_that_the_recommended_setting_has_is_said_once(precisions: list
 def test_slower_at_every_batch() -> None:
     spec = study(knobs={"batch_size": [8, 16]})
     answer = answer_of(analyse(spec, grid(spec, [1, 2])[0]))
-    assert "and they are slower at 16 too." in answer
+    assert "and they are slower at batch 16." in answer
 
 
 def test_slower_with_one_batch() -> None:
@@ -384,25 +379,47 @@ def test_training_from_random_weights_is_the_first_clause(checkpoint: str | None
     assert ("random weights" in answer) == first
 
 
-def with_speedups(results: StudyResults, *speedups: Estimate) -> StudyResults:
-    """The results with a batch curve of these speed-ups at batches 8, 32, 128, ..."""
-    batches = [8 * 4**place for place in range(len(speedups))]
-    return replace(results, batch_curve=tuple(map(BatchPoint, batches, speedups)))
+def slower_at(**speedups: float) -> str:
+    """What the answer says of other batches than 8, the default, which two devices train as fast as one."""
+    of_batches = {(int(batch.removeprefix("b")),): exactly(value / 2) for batch, value in speedups.items()}
+    answer = answer_of(planted({(8,): exactly(0.5)} | of_batches, "batch_size"))
+    return answer.partition(", and they are slower at batch ")[2].partition(".")[0]
 
 
-def test_a_batch_curve_that_passes_1_more_than_once_has_no_break_even() -> None:
-    spec = study(knobs={"batch_size": [8, 32]})
-    values = [Estimate(value, value - 0.01, value + 0.01, 10) for value in (0.8, 1.2, 0.9, 1.5)]
-    results = with_speedups(analyse(spec, grid(spec, [1, 2])[0]), *values)
-    assert "slower" not in answer_of(results)
+def test_other_batches_at_which_devices_are_slower_are_named() -> None:
+    assert slower_at(b32=0.9) == "32"
+    assert slower_at(b32=0.8, b128=1.5) == "32, but not at 128"
+    assert slower_at(b32=0.8, b128=0.9, b512=1.2, b1024=1.5) == "32, 128, but not at 512"
+    assert slower_at(b32=1.2, b128=0.9) == "128"  # a larger batch than one that pays
+    assert slower_at(b32=1.2) == ""
+    assert slower_at(b32=0.999) == ""  # not certainly
 
 
-def test_slower_than_one_needs_an_interval_below_1() -> None:
-    spec = study(knobs={"batch_size": [8, 32]})
-    results = with_speedups(
-        analyse(spec, grid(spec, [1, 2])[0]), Estimate(0.97, 0.9, 1.04, 10), Estimate(1.5, 1.4, 1.6, 10)
+def on_two_nodes(of_eight: float) -> StudyResults:
+    """1, 2 and 4 devices on one node, 8 on two: 1.6 and 2.5 times as fast as one, and ``of_eight``."""
+    speedups = {1: 1.0, 2: 1.6, 4: 2.5, 8: of_eight}
+    spec = study(knobs={"batch_size": [32]})
+
+    def costs(config: Configuration, setting: Setting) -> StepCosts:
+        alone_s, n = 0.010, config.world_size
+        return StepCosts(plain_s=alone_s, exposed_s=alone_s * (n / speedups[n] - 1))
+
+    records = grid(spec, (1, 2, 4, 8), FakeRunner(costs, QUIET))[0]
+    return analyse(
+        spec, [each.model_copy(update={"nodes": 1 + each.config.world_size // 8}) for each in records]
     )
-    assert "slower" not in answer_of(results)
+
+
+def test_more_devices_that_are_slower_than_fewer_are_not_advised() -> None:
+    """As eight were advised where four are faster; the code to use is for those."""
+    results = on_two_nodes(2.0)
+    (change,) = _clauses(results, "What to change")
+    assert change.startswith("Use 4 devices: 8 are 0.80 times as fast.")
+    use = to_use(results)
+    assert use is not None
+    assert (use.config.world_size, use.nodes) == (4, 1)
+    (change,) = _clauses(on_two_nodes(2.49), "What to change")  # not certainly slower
+    assert "Use 4" not in change
 
 
 def test_one_device_that_only_slow_steps_make_faster_has_its_reason() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raybench.analysis.results import analyse
-from raybench.report.sections.cost import cost_table, when_to_use
+from raybench.report.sections.cost import cost_table
 from raybench.report.sections.scaling import overheads_table
 from raybench.report.sections.settings import settings_table
 from raybench.report.sections.waterfall import phases_table
@@ -21,4 +21,3 @@ def test_one_device_or_nothing_has_no_such_table() -> None:
             settings_table(found),
         )
         assert [table.rows for table in tables] == [()] * 4
-        assert when_to_use(found) == ""
