@@ -21,7 +21,7 @@ from raybench.launch.cluster import Cluster
 from raybench.launch.group_runner import WorkerGroupRunner
 from raybench.machine import environment
 from raybench.machine.host import WorkerNeeds
-from raybench.plan.resolve import make_plan
+from raybench.plan.make_plan import make_plan
 from raybench.records.messages import GroupInfo, OnProgress, Outcome
 from raybench.records.requests import TrialRequest
 from raybench.records.store import ResultsDirectory

@@ -24,7 +24,7 @@ from raybench.analysis.resolve import Facts, resolve
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.stats.verdict import Verdict
 from raybench.machine.host import Resources
-from raybench.plan.resolve import make_plan
+from raybench.plan.make_plan import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, StepsRequest

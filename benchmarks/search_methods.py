@@ -23,7 +23,7 @@ import numpy as np
 from raybench.analysis.choice import objective_values
 from raybench.analysis.scaling import scaling
 from raybench.machine.host import Resources
-from raybench.plan.resolve import make_plan
+from raybench.plan.make_plan import make_plan
 from raybench.plan.search import Search
 from raybench.plan.trials import Plan
 from raybench.records.messages import Outcome, Progress

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from raybench.analysis import choice
-from raybench.analysis.findings.evenness import wrong_losses
 from raybench.analysis.labels import device_word, label
 from raybench.analysis.largest_batch import LargestFit, knobs_in_numbers, largest_by_setting, largest_fits_of
 from raybench.analysis.objectives import Candidate, is_better
+from raybench.analysis.parity import wrong_losses
 from raybench.analysis.reference import KnownBuckets, known_buckets
 from raybench.analysis.scaling import Measured, Scaling
 from raybench.analysis.stats.pool import MOST_JOINT, Array, Pool, Spreads

@@ -41,7 +41,7 @@ from raybench.commands.process import DONE, INTERRUPTED, NOT_KNOWN, NOTHING_COMP
 from raybench.commands.scaling import ScalingOptions
 from raybench.errors import Interrupted, RequestError, StoreError
 from raybench.launch import signals
-from raybench.plan.resolve import make_plan
+from raybench.plan.make_plan import make_plan
 from raybench.records.requests import Configuration
 from raybench.records.store import ResultsDirectory
 from raybench.report.comparison import (

@@ -44,8 +44,8 @@ from raybench.launch.cluster import Cluster
 from raybench.launch.metrics import RayMetrics
 from raybench.launch.readable import check_workload, refuse_unseen
 from raybench.machine.environment import KnownSpreads, of_nodes, unlike_nodes
+from raybench.plan.make_plan import grid_of_search, make_plan
 from raybench.plan.notes import Stage, num_suggestions, open_visits
-from raybench.plan.resolve import grid_of_search, make_plan
 from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
 from raybench.records.requests import StepsRequest, TrainingRequest

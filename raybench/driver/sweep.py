@@ -15,7 +15,7 @@ from raybench.errors import NoRoomError, RequestError
 from raybench.launch import signals
 from raybench.launch.runner import TrialRunner
 from raybench.machine.host import Resources
-from raybench.plan.resolve import powers_of_two, refuse_too_many
+from raybench.plan.make_plan import powers_of_two, refuse_too_many
 from raybench.records.record import State
 from raybench.records.requests import CollectivesRequest, Place
 from raybench.spec.sweep import NodePlacement, Sweep

@@ -9,7 +9,7 @@ from enum import Enum, auto
 from raybench.analysis.largest_batch import largest_fits_of
 from raybench.analysis.reference import known_buckets
 from raybench.machine.host import DeviceKind, Resources
-from raybench.plan.resolve import make_plan
+from raybench.plan.make_plan import make_plan
 from raybench.plan.space import num_open
 from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan, further_visits, searched

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from raybench.analysis.collectives import messages
-from raybench.analysis.findings.evenness import loss_parity
+from raybench.analysis.parity import parity_verdict
 from raybench.records.messages import Outcome
 from raybench.records.requests import CollectivesRequest, Place, TrialRequest
 from raybench.records.results import TrainingResult
@@ -79,7 +79,7 @@ def test_a_strategy_is_measured_and_trains_what_one_device_trains(name, two):
         assert {block.variant for block in each.blocks} == set(request.variants) - set(found.missing)
     assert set(found.missing) <= MAY_MISS.get(name, set()), found.missing
     if request.role == "scaling" and name not in ("dp", "ddp synchronized"):
-        parity = loss_parity(to_record(request, Outcome("complete", 1.0, result=found)))
+        parity = parity_verdict(to_record(request, Outcome("complete", 1.0, result=found)))
         assert parity is not None
         assert parity.agrees, parity
 

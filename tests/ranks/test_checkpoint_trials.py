@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from raybench.machine.host import Resources
-from raybench.plan.resolve import make_plan
+from raybench.plan.make_plan import make_plan
 from raybench.plan.training import training_requests
 from raybench.records.messages import Outcome
 from raybench.records.requests import TrainingRequest

@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from raybench.analysis.largest_batch import LargestFit, decide, probe_of
 from raybench.machine.host import Resources
-from raybench.plan.resolve import make_plan
+from raybench.plan.make_plan import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord

@@ -10,8 +10,8 @@ import torch.distributed as dist
 from packaging.version import Version
 from torch import nn
 
-from raybench.analysis.findings.evenness import loss_parity
 from raybench.analysis.findings.finding import FindingName
+from raybench.analysis.parity import parity_verdict
 from raybench.records.messages import Outcome
 from raybench.records.requests import StepsRequest
 from raybench.spec.knobs import Setting
@@ -369,7 +369,7 @@ def test_a_strategy_is_measured(name: str, two: Two) -> None:
     if request.config.setting.strategy == "fsdp":
         assert not found.bucket_bytes
     if request.role == "scaling" and name != "fsdp larger than one":
-        parity = loss_parity(to_record(request, two[0][name]))
+        parity = parity_verdict(to_record(request, two[0][name]))
         assert parity is not None, found.missing
         assert parity.agrees, parity
         assert found.parity is not None
@@ -382,7 +382,7 @@ def test_parity_is_exact_but_for_rounding_where_nothing_is_rounded_off(
 ) -> None:
     """Dropout's masks and batch statistics are those of the same pieces."""
     for name in ("ddp", "ddp dropout", "ddp batch norm", "ddp checkpointed", "fsdp", "fsdp dropout"):
-        parity = loss_parity(to_record(TRIALS[name], two[0][name]))
+        parity = parity_verdict(to_record(TRIALS[name], two[0][name]))
         assert parity is not None
         assert parity.relative_difference < 1e-5, name
         assert parity.gradient_difference is not None
@@ -394,7 +394,7 @@ def test_gradients_that_never_travel_are_seen_at_a_learning_rate_that_hides_them
 ) -> None:
     """The planted workload's hook leaves each rank its own gradient; its losses are one device's."""
     record = to_record(TRIALS["ddp silent"], two[0]["ddp silent"])
-    parity = loss_parity(record)
+    parity = parity_verdict(record)
     assert parity is not None
     assert parity.relative_difference < parity.tolerance / 10
     assert parity.gradient_difference is not None

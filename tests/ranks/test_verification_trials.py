@@ -14,7 +14,7 @@ from raybench.analysis.results import analyse
 from raybench.analysis.stats.statistics import Estimate
 from raybench.driver import stages as verifying
 from raybench.machine.host import Resources
-from raybench.plan.resolve import make_plan
+from raybench.plan.make_plan import make_plan
 from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest, TrialRequest

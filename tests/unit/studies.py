@@ -13,7 +13,7 @@ from raybench.analysis.results import StudyResults, analyse
 from raybench.analysis.scaling import Measured
 from raybench.machine.environment import Environment
 from raybench.machine.host import Resources
-from raybench.plan.resolve import make_plan
+from raybench.plan.make_plan import make_plan
 from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
 from raybench.records.messages import BlockStepTimes

@@ -17,7 +17,7 @@ from raybench.driver.stages import run_study
 from raybench.driver.sweep import run_sweep
 from raybench.errors import Interrupted
 from raybench.machine.host import Resources
-from raybench.plan.resolve import make_plan
+from raybench.plan.make_plan import make_plan
 from raybench.records.messages import GroupInfo, Member, OnProgress, Outcome
 from raybench.records.record import State
 from raybench.records.requests import Configuration, TrialRequest

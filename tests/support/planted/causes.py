@@ -17,7 +17,7 @@ from raybench.analysis.findings.finding import Finding, FindingName, Reason
 from raybench.analysis.results import StudyResults, analyse
 from raybench.machine.environment import Environment
 from raybench.machine.host import DeviceKind, Resources
-from raybench.plan.resolve import make_plan
+from raybench.plan.make_plan import make_plan
 from raybench.records.results import PCIeLink
 from raybench.spec.study import Study
 from tests.support.planted.hardware import FakeHardware

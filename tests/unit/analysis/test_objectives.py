@@ -8,7 +8,7 @@ from raybench.analysis.objectives import objective_value
 from raybench.analysis.resolve import resolve
 from raybench.analysis.scaling import scaling
 from raybench.machine.host import Resources
-from raybench.plan.resolve import make_plan
+from raybench.plan.make_plan import make_plan
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec import Setting

@@ -16,8 +16,8 @@ from raybench.analysis.results import analyse
 from raybench.analysis.simulate.timeline import BucketCap, assign, bucket_limits
 from raybench.errors import RequestError
 from raybench.machine.host import Resources
+from raybench.plan.make_plan import grid_of_search, make_plan
 from raybench.plan.notes import Note, NoteKind, Stage, left_out
-from raybench.plan.resolve import grid_of_search, make_plan
 from raybench.plan.trials import Plan
 from raybench.records.requests import Configuration
 from raybench.spec import Setting

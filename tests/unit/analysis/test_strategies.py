@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.analysis.findings.evenness import loss_parity
 from raybench.analysis.findings.finding import FindingName, Severity
+from raybench.analysis.parity import parity_verdict
 from raybench.records.record import TrialRecord
 from tests.support.alone import findings, waterfall
 from tests.unit.strategies import strategy_record
@@ -32,7 +32,7 @@ def test_the_waterfall_of_fsdp_has_no_parts_that_it_does_not_have():
     ],
 )
 def test_losses_agree_within_the_tolerance_of_the_coarsest_type(knobs, off, agrees):
-    verdict = loss_parity(strategy_record("ddp", 2, off=off, **knobs))
+    verdict = parity_verdict(strategy_record("ddp", 2, off=off, **knobs))
     assert verdict is not None
     assert verdict.agrees is agrees
 

@@ -13,7 +13,7 @@ from raybench.commands.progress import Display, StudyGauges, StudyProgress, tria
 from raybench.launch import metrics
 from raybench.launch.metrics import METRICS, Metric, RayMetrics
 from raybench.machine.host import Resources
-from raybench.plan.resolve import make_plan
+from raybench.plan.make_plan import make_plan
 from raybench.records.record import TrialRecord
 from tests.support.alone import waterfall
 from tests.support.planted import FakeRunner, Noise

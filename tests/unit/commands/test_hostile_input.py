@@ -13,7 +13,7 @@ import pytest
 from raybench import study
 from raybench.errors import RequestError
 from raybench.machine.host import Resources
-from raybench.plan.resolve import make_plan
+from raybench.plan.make_plan import make_plan
 from raybench.spec.load import resolve
 from tests.support.answers import Answer, answer_of, at_most
 

@@ -4,8 +4,8 @@ import pytest
 
 from raybench.commands.notes import left_out_words, note_words, stage_words
 from raybench.machine.host import Resources
+from raybench.plan.make_plan import make_plan
 from raybench.plan.notes import Note, NoteKind, Stage
-from raybench.plan.resolve import make_plan
 from tests.unit.studies import study
 
 PLAN = make_plan(

@@ -23,8 +23,8 @@ from raybench.errors import RequestError, StoreError
 from raybench.launch.cluster import Cluster
 from raybench.machine.environment import capture, of_nodes
 from raybench.machine.host import Resources
+from raybench.plan.make_plan import make_plan
 from raybench.plan.notes import Note, NoteKind, Stage
-from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.store import ResultsDirectory
 from raybench.workloads import Checked

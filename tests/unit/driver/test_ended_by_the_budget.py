@@ -7,8 +7,8 @@ import pytest
 from raybench.commands.progress import outcome_words
 from raybench.driver.time_budget import TimeBudget
 from raybench.machine.host import Resources
+from raybench.plan.make_plan import make_plan
 from raybench.plan.notes import Stage, left_out
-from raybench.plan.resolve import make_plan
 from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
 from raybench.records.messages import Outcome, Progress

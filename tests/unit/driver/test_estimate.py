@@ -7,7 +7,7 @@ import pytest
 from raybench.commands.runs import planned as parts
 from raybench.driver.time_budget import BLOCK_S, FINISH_S, OWN_PROCESSES_S, START_S, estimate
 from raybench.machine.host import Resources
-from raybench.plan.resolve import make_plan
+from raybench.plan.make_plan import make_plan
 from raybench.plan.trials import Plan
 from raybench.worker.devices.cuda import CUDADevice
 from raybench.worker.devices.device import Device

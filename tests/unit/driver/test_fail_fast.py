@@ -10,8 +10,8 @@ import pytest
 from raybench.analysis.findings.finding import FindingName, Reason
 from raybench.analysis.results import analyse
 from raybench.machine.host import Resources
+from raybench.plan.make_plan import make_plan
 from raybench.plan.notes import NoteKind
-from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.messages import Outcome, Progress
 from raybench.records.record import State

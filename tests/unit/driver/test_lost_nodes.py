@@ -6,8 +6,8 @@ import pytest
 
 from raybench.errors import GroupLostError, NoRoomError
 from raybench.machine.host import Resources
+from raybench.plan.make_plan import make_plan
 from raybench.plan.notes import NoteKind, Stage
-from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.messages import GroupInfo, OnProgress, Outcome
 from raybench.records.requests import TrialRequest

@@ -11,7 +11,7 @@ from raybench.driver import time_budget as budget
 from raybench.driver.time_budget import TimeBudget
 from raybench.errors import GroupLostError
 from raybench.machine.host import Resources
-from raybench.plan.resolve import make_plan
+from raybench.plan.make_plan import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.messages import OnProgress, Outcome
 from raybench.records.requests import TrialRequest

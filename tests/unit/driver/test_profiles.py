@@ -7,7 +7,7 @@ from typing import Any
 
 from raybench.machine.environment import capture
 from raybench.machine.host import Resources
-from raybench.plan.resolve import make_plan
+from raybench.plan.make_plan import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.messages import Outcome, RankFile
 from raybench.records.requests import Configuration, StepsRequest, TrialRequest

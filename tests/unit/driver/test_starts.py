@@ -10,7 +10,7 @@ import pytest
 from raybench.driver.time_budget import TimeBudget
 from raybench.errors import Interrupted
 from raybench.machine.host import Resources
-from raybench.plan.resolve import make_plan
+from raybench.plan.make_plan import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.messages import GroupInfo
 from raybench.records.record import TrialRecord

@@ -15,8 +15,8 @@ from raybench.driver.time_budget import LEAST_ROUNDS_S, TimeBudget
 from raybench.errors import GroupLostError, Interrupted
 from raybench.machine.environment import Environment
 from raybench.machine.host import Resources
+from raybench.plan.make_plan import make_plan
 from raybench.plan.notes import Note, NoteKind, Stage, left_out
-from raybench.plan.resolve import make_plan
 from raybench.plan.trials import ALL_VARIANTS, Plan
 from raybench.records.messages import GroupInfo, Outcome, Progress
 from raybench.records.record import State, TrialRecord

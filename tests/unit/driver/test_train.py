@@ -9,8 +9,8 @@ from raybench.analysis.results import analyse
 from raybench.commands.progress import outcome_words
 from raybench.driver.time_budget import TimeBudget
 from raybench.machine.host import Resources
+from raybench.plan.make_plan import make_plan
 from raybench.plan.notes import left_out
-from raybench.plan.resolve import make_plan
 from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
 from raybench.records.messages import Progress

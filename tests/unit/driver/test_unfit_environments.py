@@ -7,7 +7,7 @@ import pytest
 from raybench.driver.groups import MAX_LOST_STARTS
 from raybench.errors import GroupLostError
 from raybench.machine.host import Resources
-from raybench.plan.resolve import make_plan
+from raybench.plan.make_plan import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.messages import GroupInfo, OnProgress, Outcome
 from raybench.records.requests import TrialRequest

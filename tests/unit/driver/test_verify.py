@@ -24,8 +24,8 @@ from raybench.driver.time_budget import Forecast, TimeBudget
 from raybench.errors import Interrupted
 from raybench.machine.environment import Environment
 from raybench.machine.host import Resources
+from raybench.plan.make_plan import make_plan
 from raybench.plan.notes import NoteKind, Stage
-from raybench.plan.resolve import make_plan
 from raybench.plan.trials import Plan
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, TrialRequest

@@ -18,7 +18,7 @@ from raybench.launch.nodes import Answered, Node
 from raybench.launch.runtime_env import runtime_environment
 from raybench.machine import gpus, host
 from raybench.machine.host import DeviceKind, Resources, WorkerNeeds
-from raybench.plan.resolve import make_plan
+from raybench.plan.make_plan import make_plan
 from raybench.records.messages import GroupInfo
 from raybench.spec.workloads import FactorySpec, MLPSpec
 from tests.support.planted import FakeRunner

@@ -7,9 +7,9 @@ from raybench.analysis.results import analyse
 from raybench.commands.progress import outcome_words
 from raybench.commands.runs import plan_lines
 from raybench.machine.host import Resources
+from raybench.plan.make_plan import make_plan
 from raybench.plan.notes import left_out
 from raybench.plan.pruning import pruned_after
-from raybench.plan.resolve import make_plan
 from raybench.plan.training import with_peers
 from raybench.plan.trials import Plan
 from raybench.records.record import TrialRecord

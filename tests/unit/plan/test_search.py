@@ -13,7 +13,7 @@ from optuna.trial import TrialState
 from raybench.analysis import choice
 from raybench.analysis.scaling import alongside, scaling
 from raybench.machine.host import Resources
-from raybench.plan.resolve import make_plan
+from raybench.plan.make_plan import make_plan
 from raybench.plan.search import Search
 from raybench.plan.trials import Plan, Suggestion
 from raybench.records.record import State, TrialRecord

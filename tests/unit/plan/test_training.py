@@ -1,7 +1,7 @@
 """The trials that a study's [training] stands for."""
 
 from raybench.machine.host import Resources
-from raybench.plan.resolve import make_plan
+from raybench.plan.make_plan import make_plan
 from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
 from tests.unit.studies import study

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from raybench.errors import RequestError
 from raybench.machine.host import Resources
-from raybench.plan.resolve import make_plan, powers_of_two
+from raybench.plan.make_plan import make_plan, powers_of_two
 from raybench.plan.trials import Plan, Suggestion
 from raybench.records.requests import StepsRequest, TrialRequest
 from raybench.spec import Setting

@@ -14,7 +14,7 @@ from raybench.analysis.recommendation import Basis
 from raybench.analysis.results import StudyResults, analyse
 from raybench.analysis.stats.verdict import Verdict
 from raybench.machine.host import Resources
-from raybench.plan.resolve import make_plan
+from raybench.plan.make_plan import make_plan
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.records.results import LossParity, TrainingResult

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from raybench.analysis.results import StudyResults, analyse
 from raybench.machine.host import Resources
-from raybench.plan.resolve import make_plan
+from raybench.plan.make_plan import make_plan
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.report.answer import answer_of

@@ -11,7 +11,7 @@ from raybench.analysis.phases import SYNCHRONIZATION
 from raybench.analysis.published import load_figures, published_rows
 from raybench.analysis.results import StudyResults, analyse
 from raybench.machine.host import Resources
-from raybench.plan.resolve import make_plan
+from raybench.plan.make_plan import make_plan
 from raybench.plan.training import training_requests
 from raybench.records.requests import Configuration
 from raybench.report.document import write_report
