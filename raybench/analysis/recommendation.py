@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TypeAlias
 
 from raybench.analysis.choice import is_default
@@ -21,20 +20,7 @@ from raybench.records.requests import Configuration
 BATCH = {"batch_size", "gradient_accumulation"}  # knobs that change what is learned in a step
 
 
-class Basis(StrEnum):
-    """Why this setting is recommended."""
-
-    BETTER = "better"  # than the default
-    VERIFIED = "verified"  # a change that the diagnosis proposes, tested, and better than the default
-    CHOSEN = "chosen"  # better than the default by objectives that are not of speed
-    AS_GOOD = "as good"  # the best is as good as the default: the default
-    UNKNOWN = "not known yet"  # whether the best is better: the default
-    ALONE = "alone"  # the best, where the default has no figures to use
-    DEFAULT_IS_BEST = "the default is the best"
-    NO_CHOICE = "no choice"  # there was nothing to choose among
-
-
-Found: TypeAlias = tuple[TrialRecord, Basis, Gain | None]
+Found: TypeAlias = tuple[TrialRecord, bool, Gain | None]  # whether it is faster than the default
 
 
 @dataclass(frozen=True)
@@ -42,11 +28,10 @@ class Recommendation:
     """The setting that a study recommends, at its target world size."""
 
     config: Configuration
-    basis: Basis
+    is_faster: bool  # than the default, as measured
     label: str  # what differs from the default
     is_default: bool
     gain: Gain | None  # over the default, of the setting, or of the best where the default stays
-    simpler_than: TrialRecord | None  # the fastest, which is not shown to be faster; None: it is the fastest
     nodes: int
     threads: int | None  # of torch in each worker on CPUs; None: GPUs, where they are left alone
 
@@ -60,19 +45,14 @@ def recommendation(base: Facts, verified: Sequence[Verification] = ()) -> Recomm
     found = _chosen(base)
     if found is None:
         return None
-    record, basis, gain = _verified(base, found, verified) or found
+    record, is_faster, gain = _verified(base, found, verified) or found
     config = record.config
-    fastest = base.best
-    # of a best that is not known to be better nothing is said
-    known = base.gain(fastest) if fastest and fastest is not record else None
-    is_simpler = basis is Basis.BETTER and known is not None and known.verdict is Verdict.BETTER
     return Recommendation(
         config=config,
-        basis=basis,
+        is_faster=is_faster,
         label=difference_words(base.study, config),
         is_default=is_default(base.study, config),
         gain=gain,
-        simpler_than=fastest if is_simpler else None,
         nodes=record.nodes or 1,
         threads=((config.setting.num_threads or config.cpus_per_worker) if config.device == "cpu" else None),
     )
@@ -82,21 +62,21 @@ def _chosen(base: Facts) -> Found | None:
     best, default = base.best, base.default
     if best is None:
         headline = base.headline
-        return (headline, Basis.NO_CHOICE, None) if headline and base.is_sound(headline) else None
+        return (headline, False, None) if headline and base.is_sound(headline) else None
     if best is default:
-        return best, Basis.DEFAULT_IS_BEST, None
+        return best, False, None
     gain = base.gain(best)
     if not OF_SPEED.issuperset(base.study.search.objectives):
-        return (best, Basis.CHOSEN, gain) if base.is_best_better else (default or best, Basis.UNKNOWN, gain)
+        return best if base.is_best_better else (default or best), False, gain
     if default not in base.sound or gain is None:
-        return best, Basis.ALONE, None
+        return best, False, None
     gains = [(each, its) for each in base.sound if (its := base.gain(each)) is not None]
     better = [(each, its.gain.value) for each, its in gains if its.verdict is Verdict.BETTER]
     if better:  # the best need not be among them: less may be known of it
         fastest, _ = max(better, key=lambda one: one[1])
         record = _simplest(base, fastest, [each for each, _ in better], default)
-        return record, Basis.BETTER, base.gain(record)
-    return default, Basis.AS_GOOD if gain.verdict is Verdict.AS_GOOD else Basis.UNKNOWN, gain
+        return record, True, base.gain(record)
+    return default, False, gain
 
 
 def _simplest(
@@ -124,12 +104,13 @@ def _verified(base: Facts, found: Found, verified: Sequence[Verification]) -> Fo
     A change is of the headline, so that it is the study's only where that is its default; a better setting it
     replaces only where its whole interval is above.
     """
-    headline, (_, basis, gain) = base.headline, found
+    headline, (instead, is_faster, gain) = base.headline, found
     if headline is None or not is_default(base.study, headline.config):
         return None
-    if basis in (Basis.CHOSEN, Basis.ALONE) or not OF_SPEED.issuperset(base.study.search.objectives):
+    is_alone = gain is None and not is_default(base.study, instead.config)
+    if is_alone or not OF_SPEED.issuperset(base.study.search.objectives):
         return None
-    least = gain.gain.high if basis is Basis.BETTER and gain is not None else 0.0
+    least = gain.gain.high if is_faster and gain is not None else 0.0
     better = {
         each.record.trial_id: (each.record, each.gain)
         for each in verified
@@ -141,7 +122,7 @@ def _verified(base: Facts, found: Found, verified: Sequence[Verification]) -> Fo
         return None
     fastest, _ = max(better.values(), key=lambda one: one[1].gain.value)
     record = _simplest(base, fastest, [each for each, _ in better.values()], headline)
-    return record, Basis.VERIFIED, better[record.trial_id][1]
+    return record, True, better[record.trial_id][1]
 
 
 @dataclass(frozen=True)
@@ -159,7 +140,7 @@ def device_advice(base: Facts, use: Recommendation | None) -> DeviceAdvice | Non
     None where that has no speed-up over one device either.
     """
     records = [base.headline]
-    if use is not None and not use.is_default and use.basis is not Basis.NO_CHOICE:
+    if use is not None and not use.is_default:
         records.insert(0, base.reference_of(use.config))
     asked = next((each for each in records if each is not None and _is_over_one(base, each)), None)
     if asked is None:

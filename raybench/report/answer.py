@@ -10,7 +10,7 @@ from raybench.analysis.findings.finding import Finding, FindingName, Reason, Sev
 from raybench.analysis.findings.verifications import Verified, verification_of
 from raybench.analysis.labels import devices_of, difference_words, weights_words
 from raybench.analysis.objectives import OF_SPEED
-from raybench.analysis.recommendation import Basis, Recommendation
+from raybench.analysis.recommendation import Recommendation
 from raybench.analysis.results import StudyResults
 from raybench.analysis.scaling import one_device
 from raybench.analysis.stats.statistics import Estimate
@@ -223,7 +223,7 @@ def _wrong_losses(results: StudyResults) -> list[str]:
 def _shown_faster(results: StudyResults) -> Recommendation | None:
     """The setting to use, where it was measured to be faster than the default."""
     use = results.recommendation
-    return use if use is not None and use.basis in (Basis.BETTER, Basis.VERIFIED) else None
+    return use if use is not None and use.is_faster else None
 
 
 def _choice(results: StudyResults, *, after_one: bool = False) -> list[str]:
@@ -312,7 +312,7 @@ def to_use(results: StudyResults) -> Recommendation | None:
     if one_device_words(results):
         one = use.config.model_copy(update={"world_size": 1, "setting": use.config.setting.at(1)})
         label = difference_words(results.study, one)
-        return replace(use, config=one, label=label, nodes=1, gain=None, simpler_than=None)
+        return replace(use, config=one, label=label, nodes=1, gain=None)
     if advice is not None and _fewer_devices(results) and advice.asked.config.same_question(use.config):
         return replace(use, config=advice.record.config, nodes=advice.record.nodes or 1, gain=None)
     return use

@@ -14,7 +14,7 @@ from raybench.analysis.results import StudyResults
 from raybench.machine.host import KEPT_BY_MALLOC, MALLOC_PREFIX
 from raybench.records.requests import Configuration
 from raybench.report.answer import to_use
-from raybench.report.format import percent, sentence
+from raybench.report.format import percent
 from raybench.report.pages import template
 from raybench.report.table import NONE, Column, Table
 from raybench.spec.knobs import KnobValue, Setting, bucket_sizes_mb
@@ -211,9 +211,6 @@ def _sentences(results: StudyResults, use: Recommendation) -> list[str]:
     gain = f" ({percent(use.gain.gain, sign=True)} samples/s)" if use.gain and not use.is_default else ""
     alone = "" if use is results.recommendation else f" for one {results.device_word}, as several are slower"
     said = [f"This is the code of {use.label}{gain}{alone}."]
-    if use.simpler_than is not None:
-        best = sentence(results.best_label)
-        said.append(f"{best} is not shown to be faster than {use.label}, which is simpler.")
     default = results.default.config if results.default else use.config
     now, size = use.config.global_batch_size, {"world_size": use.config.world_size}
     if (before := default.model_copy(update=size).global_batch_size) != now:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 
 from raybench.analysis.labels import difference_words
-from raybench.analysis.recommendation import Basis
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
@@ -643,7 +642,7 @@ def advice_that_was_not_measured(drawn: Drawn) -> list[str]:
     if len(results.chosen) < 2 and len(set(_named_best(drawn))) > 1:
         wrong.append(f"several settings are called the best: {sorted(set(_named_best(drawn)))}")
     advised = _named_best(replace(drawn, answer=""))
-    if advised and use is not None and use.basis is Basis.BETTER and advised[0] != use.label:
+    if advised and use is not None and use.is_faster and advised[0] != use.label:
         wrong.append(f"the answer advises {advised[0]!r}, the code is of {use.label!r}")
     return [*wrong, *_pasted_values(drawn, measured)]
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from raybench.analysis.findings.finding import FindingName
-from raybench.analysis.recommendation import Basis
 from raybench.records.csv_files import epoch_rows, rows_csv
 from tests.corpus import invariants
 from tests.corpus.invariants import Drawn
@@ -266,7 +265,7 @@ def test_a_best_without_a_trial_and_a_second_best_are_found(default: Drawn) -> N
 
 def test_advice_that_is_not_the_code_is_found(default: Drawn) -> None:
     assert default.results.recommendation is not None
-    use = replace(default.results.recommendation, basis=Basis.BETTER, label="fp32")
+    use = replace(default.results.recommendation, is_faster=True, label="fp32")
     for advised, number in (("bf16", 1), ("fp32", 0)):
         said = f"- **Now**: Use {advised}: 1.09 times the default's speed on 2 devices.\n- **Scaling**"
         planted = replace(

@@ -102,7 +102,7 @@ def _choice(results: StudyResults) -> dict[str, Row]:
         "gains": {trial_id: _gain(gain) for trial_id, gain in sorted(results.gains.items())},
         "chosen": {"trial_ids": sorted(each.record.trial_id for each in results.chosen)},
         "recommendation": {
-            "basis": use.basis,
+            "is_faster": use.is_faster,
             "setting": use.config.setting.differences(Setting()),
             "environment": dict(use.config.environment),
             "world_size": use.config.world_size,

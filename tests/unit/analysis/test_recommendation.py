@@ -8,7 +8,7 @@ import pytest
 
 from raybench.analysis.findings.finding import FindingName
 from raybench.analysis.findings.verifications import verifications
-from raybench.analysis.recommendation import Basis, Recommendation, recommendation
+from raybench.analysis.recommendation import Recommendation, recommendation
 from raybench.analysis.resolve import resolve
 from raybench.analysis.results import analyse
 from raybench.analysis.stats.verdict import Verdict
@@ -38,13 +38,12 @@ def found(gain: float, *, visits: int = 3, noise: Noise = QUIET, spec: Any = SPE
 
 def test_a_setting_that_is_better_is_recommended_with_its_gain() -> None:
     said = found(0.25)
-    assert (said.basis, said.config.setting) == (Basis.BETTER, WINNER)
+    assert (said.is_faster, said.config.setting) == (True, WINNER)
     assert not said.is_default
     assert said.gain is not None
     assert said.gain.gain.value == pytest.approx(0.25, abs=0.01)
     assert said.gain.gain.low > 0
     assert said.gain.verdict is Verdict.BETTER
-    assert said.simpler_than is None
 
 
 def test_a_best_that_may_be_no_better_leaves_the_default_and_says_what_would_tell() -> None:
@@ -52,15 +51,14 @@ def test_a_best_that_may_be_no_better_leaves_the_default_and_says_what_would_tel
     assert said.is_default
     assert said.config.setting.bucket_cap_mb == "default"
     if said.gain is not None:  # else the default itself looked fastest
-        assert said.basis is Basis.UNKNOWN
+        assert not said.is_faster
         assert said.gain.gain.low <= 0 <= said.gain.gain.high
         assert said.gain.to_tell is None or said.gain.to_tell > 1
 
 
 def test_the_best_that_is_the_default_is_said_to_be() -> None:
     said = found(-0.25)
-    assert said.is_default
-    assert said.basis in (Basis.DEFAULT_IS_BEST, Basis.UNKNOWN, Basis.AS_GOOD)
+    assert (said.is_default, said.is_faster) == (True, False)
 
 
 def test_a_best_of_which_little_is_known_hides_no_setting_that_is_better() -> None:
@@ -81,8 +79,7 @@ def test_a_best_of_which_little_is_known_hides_no_setting_that_is_better() -> No
     assert gain is not None
     assert gain.verdict is Verdict.UNKNOWN
     assert said is not None
-    assert (said.basis, said.config.setting.bucket_cap_mb) == (Basis.BETTER, 1)
-    assert said.simpler_than is None
+    assert (said.is_faster, said.config.setting.bucket_cap_mb) == (True, 1)
 
 
 def test_a_knob_that_is_not_shown_to_add_stays_at_its_default() -> None:
@@ -101,7 +98,6 @@ def test_a_knob_that_is_not_shown_to_add_stays_at_its_default() -> None:
     assert results.best is not None
     assert results.best.config.setting == Setting(batch_size=128, bucket_cap_mb=5)
     assert said.config.setting == Setting(batch_size=128)
-    assert said.simpler_than is results.best
 
 
 @pytest.mark.parametrize("objectives", [["efficiency"], ["efficiency", "throughput"]])
@@ -110,15 +106,15 @@ def test_by_other_objectives_too_the_default_stays_unless_another_is_better(obje
     spec = study(knobs=KNOBS, search={"method": "optuna", "trials": 3, "objectives": objectives})
     equal, better = found(0.0, noise=Noise(block=0.03), spec=spec), found(0.25, spec=spec)
     assert (equal.is_default, better.is_default) == (True, False)
-    assert equal.basis in (Basis.UNKNOWN, Basis.DEFAULT_IS_BEST)
-    assert better.basis is Basis.CHOSEN
+    assert not equal.is_faster
+    assert not better.is_faster  # which is said of speed alone
 
 
 def test_without_a_choice_what_was_measured() -> None:
     spec = study(knobs={"batch_size": 64})
     one = analyse(spec, grid(spec, (1, 2))[0]).recommendation
     assert one is not None
-    assert (one.basis, one.config.world_size, one.config.setting.batch_size) == (Basis.NO_CHOICE, 2, 64)
+    assert (one.is_faster, one.config.world_size, one.config.setting.batch_size) == (False, 2, 64)
     assert analyse(spec, []).recommendation is None
 
 
@@ -156,7 +152,7 @@ def test_of_tested_changes_the_simplest_that_is_as_good(
     facts = resolve(spec, run_all(FakeRunner(costs, QUIET), requests)[0])
     said = recommendation(facts, verifications(facts, []))
     assert said is not None
-    assert said.basis is Basis.VERIFIED
+    assert said.is_faster
     assert said.config.differences(requests[0].config) == expected
 
 
@@ -166,14 +162,14 @@ WRONG = LossParity(samples_per_step=128, losses=(2.3, 2.9), reference_losses=(2.
 @pytest.mark.parametrize(
     ("wrong", "expected"),
     [
-        ([], (Basis.BETTER, "fsdp", 32)),
-        (["fsdp"], (Basis.BETTER, "ddp", 64)),
-        (["ddp"], (Basis.ALONE, "fsdp", 32)),  # the default's figures are nothing to compare with
+        ([], (True, "fsdp", 32)),
+        (["fsdp"], (True, "ddp", 64)),
+        (["ddp"], (False, "fsdp", 32)),  # the default's figures are nothing to compare with
         (["ddp", "fsdp"], None),
     ],
 )
 def test_a_setting_whose_losses_are_wrong_is_a_finding_and_not_recommended(
-    wrong: list[str], expected: tuple[Basis, str, int] | None
+    wrong: list[str], expected: tuple[bool, str, int] | None
 ) -> None:
     """FSDP is fastest, and a batch of 64 second."""
     spec = study(knobs={"batch_size": [32, 64], "strategy": ["ddp", "fsdp"]})
@@ -186,7 +182,7 @@ def test_a_setting_whose_losses_are_wrong_is_a_finding_and_not_recommended(
 
     results = analyse(spec, grid(spec, (1, 2), FakeRunner(costs, QUIET))[0])
     said, asked_of = results.recommendation, {each.trial_id: each.config for each in results.compared}
-    chosen = (said.basis, said.config.setting.strategy, said.config.batch_size) if said else None
+    chosen = (said.is_faster, said.config.setting.strategy, said.config.batch_size) if said else None
     assert chosen == expected
     first = results.diagnosis[: 2 * len(wrong)]
     assert {each.name for each in first} == ({FindingName.LOSSES_DISAGREE} if wrong else set())

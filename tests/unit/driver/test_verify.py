@@ -14,7 +14,6 @@ from rich.console import Console
 from raybench.analysis.findings.diagnose import Diagnosis
 from raybench.analysis.findings.finding import Finding, FindingName, Severity
 from raybench.analysis.findings.verifications import Verified, verdict_of
-from raybench.analysis.recommendation import Basis
 from raybench.analysis.results import StudyResults, analyse
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.stats.verdict import gain_of
@@ -361,7 +360,7 @@ def test_a_confirmed_change_is_the_code_to_use(propose: Any) -> None:
     results = analyse(plan.study, store.records)
     use = results.recommendation
     assert use is not None
-    assert (use.basis, use.is_default) == (Basis.VERIFIED, False)
+    assert (use.is_faster, use.is_default) == (True, False)
     assert use.config.setting.gradient_compression == "bf16"
     section = use_it(results)
     assert section is not None
