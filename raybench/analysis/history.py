@@ -42,7 +42,7 @@ def shown(facts: Facts, machine: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "machine": dict(machine),
         "trials": len(facts.measured),
-        "spreads": asdict(facts.pool.spreads),
+        "spreads": asdict(facts.fit.pool.spreads),
     }
     if facts.default is not None:
         scaling = facts.scaling(facts.default)

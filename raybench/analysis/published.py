@@ -165,7 +165,7 @@ def published_rows(results: StudyResults, published: Sequence[Figure]) -> list[P
     steps = [each for each in scaling_first(results.measured) if each.request.role != "verification"]
     groups = results.training.groups if results.training else ()
     configs = [*(each.config for each in steps), *(each.config for each in groups)]
-    rows, key = [], results.buckets.key
+    rows, key = [], results.fit.buckets.key
     for figures in prints.values():
         place = figures[0].strategy, *_size_and_batch(figures[0], published, configs)
         record = _nearest(results, steps, *place)

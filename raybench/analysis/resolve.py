@@ -18,9 +18,9 @@ from raybench.analysis.labels import device_word, label
 from raybench.analysis.largest_batch import LargestFit, knobs_in_numbers, largest_by_setting, largest_fits_of
 from raybench.analysis.objectives import Candidate, is_better
 from raybench.analysis.parity import wrong_losses
-from raybench.analysis.reference import KnownBuckets, known_buckets
+from raybench.analysis.reference import known_buckets
 from raybench.analysis.scaling import Measured, Scaling
-from raybench.analysis.stats.pool import MOST_JOINT, Array, Pool, Spreads
+from raybench.analysis.stats.pool import MOST_JOINT, Array, Spreads
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.stats.verdict import Gain, gain_of
 from raybench.analysis.waterfall import Waterfall
@@ -59,16 +59,6 @@ class Facts:
     headline_label: str
     largest: tuple[LargestFit, ...]  # batches that fit, for ``batch_size = "max"``
 
-    @property
-    def pool(self) -> Pool:
-        """The fit of all visits."""
-        return self.fit.pool
-
-    @property
-    def buckets(self) -> KnownBuckets:
-        """What the trials tell of DDP's buckets."""
-        return self.fit.buckets
-
     @cached_property
     def complete(self) -> tuple[TrialRecord, ...]:
         """The records with numbers."""
@@ -99,15 +89,11 @@ class Facts:
 
     def reference_of(self, config: Configuration) -> TrialRecord | None:
         """The same of a setting; None where no curve and no search has it."""
-        return self._references.get(self.buckets.key(config))
+        return self._references.get(self.fit.buckets.key(config))
 
     @cached_property
     def _references(self) -> dict[Hashable, TrialRecord]:
-        return {self.buckets.key(record.config): record for record in self.references}
-
-    def visits(self, record: TrialRecord) -> tuple[TrialRecord, ...]:
-        """The complete trials of a record's setting, in their order."""
-        return self.fit.visits(record)
+        return {self.fit.buckets.key(record.config): record for record in self.references}
 
     def label(self, record: TrialRecord) -> str:
         """The record's setting by the knobs and variables that the study explores."""
@@ -159,7 +145,7 @@ class Facts:
 
     def is_sound(self, record: TrialRecord) -> bool:
         """Whether its setting may be advised: no workers shared cores, its losses are one device's."""
-        return not record.config.oversubscribed and wrong_losses(self.visits(record)) is None
+        return not record.config.oversubscribed and wrong_losses(self.fit.visits(record)) is None
 
     @cached_property
     def sound(self) -> tuple[TrialRecord, ...]:

@@ -154,7 +154,7 @@ def method_words(results: StudyResults) -> list[str]:
 
 def _spreads_words(results: StudyResults) -> str:
     """From what the fit began, and what it found."""
-    found, known = results.pool.spreads, results.pool.known
+    found, known = results.fit.pool.spreads, results.fit.pool.known
     source = "typical" if known in TYPICAL.values() else "of earlier studies on this machine"
     return (
         f"Their standard deviations: {found.trial:.1%} between trials and {found.unit:.1%} between variants "

@@ -561,6 +561,7 @@ def _known_figures(drawn: Drawn) -> Iterator[Figure]:
 def rows_that_do_not_match(drawn: Drawn) -> list[str]:
     """Rows of summary.csv, and of the table of every trial, that are not the records."""
     results, wrong = drawn.results, list[str]()
+    key = results.fit.buckets.key
     states = {row["trial_id"]: row["state"] for row in drawn.rows}
     for trial_id, state in states.items():
         record = drawn.by_id.get(trial_id)
@@ -569,12 +570,12 @@ def rows_that_do_not_match(drawn: Drawn) -> list[str]:
         elif state != record.state:
             wrong.append(f"trial {trial_id}: {state} in summary.csv, {record.state} in its record")
     rows_of = Counter(
-        results.buckets.key(drawn.by_id[trial_id].config)
+        key(drawn.by_id[trial_id].config)
         for trial_id in states
         if trial_id in drawn.by_id and drawn.by_id[trial_id].steps
     )
     for record in drawn.records:
-        number = rows_of[results.buckets.key(record.config)] if record.steps else record.trial_id in states
+        number = rows_of[key(record.config)] if record.steps else record.trial_id in states
         if number != 1:
             wrong.append(f"trial {record.trial_id}: {number} rows of summary.csv are of its setting")
     for row in drawn.rows:

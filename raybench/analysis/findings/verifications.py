@@ -117,7 +117,7 @@ def proposals(base: Facts, first: Sequence[Finding]) -> list[Proposal]:
 def _bucket_list(base: Facts, config: Configuration) -> ListedSizes | None:
     """The list that the simulator proposes for the headline, whose configuration this is."""
     found = study_what_if(base)
-    if found is None or base.buckets.key(found.record.config) != base.buckets.key(config):
+    if found is None or base.fit.buckets.key(found.record.config) != base.fit.buckets.key(config):
         return None
     return found.listed if found.listed is not None and found.listed.is_proposed else None
 

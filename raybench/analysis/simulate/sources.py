@@ -103,11 +103,11 @@ def devices_of_node(environment: Environment, study: Study) -> int:
 def _record_measurement(results: Facts, record: TrialRecord, question: Question) -> Measurement:
     found, config = results.scalings[record.trial_id], record.config
     over_one = found.baseline is not None and found.baseline.world_size == 1
-    together, compute_s = level_unit(config, results.buckets, "concurrent"), None
+    together, compute_s = level_unit(config, results.fit.buckets, "concurrent"), None
     if config.world_size == 1:
         compute_s = found.step_time_s.value
-    elif results.pool.has(together):
-        compute_s = results.pool.time(together).value
+    elif results.fit.pool.has(together):
+        compute_s = results.fit.pool.time(together).value
     return Measurement(
         question=question,
         step_time_s=found.step_time_s,

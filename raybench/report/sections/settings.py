@@ -52,7 +52,7 @@ def settings_table(results: StudyResults) -> Table:
         numbers("efficiency", lambda record: results.scaling(record).efficiency, percent),
         numbers("peak memory, MiB", memory, lambda most: figures(most.value / 2**20), ""),
         *([Column("Pareto front", on_front, stays=True)] if len(objectives) > 1 else []),
-        numbers("visits", lambda record: len(results.visits(record))),
+        numbers("visits", lambda record: len(results.fit.visits(record))),
     ]
     has_dp = any(each.config.setting.strategy == "dp" for each in results.rivals)  # the caption says more
     rows = _fastest_first(results) if len(results.rivals) > 1 or has_dp else []

@@ -50,11 +50,11 @@ def visited() -> Facts:
 def test_all_visits_of_a_setting_have_one_figure(visited: Facts) -> None:
     by_setting: dict[object, set[object]] = {}
     for record in visited.measured:
-        key = visited.buckets.key(record.config)
+        key = visited.fit.buckets.key(record.config)
         by_setting.setdefault(key, set()).add(
             (visited.scaling(record), repr(visited.waterfalls[record.trial_id]))
         )
-    assert any(len(visited.visits(record)) >= 3 for record in visited.measured)
+    assert any(len(visited.fit.visits(record)) >= 3 for record in visited.measured)
     assert all(len(figures) == 1 for figures in by_setting.values())
 
 
@@ -63,7 +63,7 @@ def test_an_anchor_is_a_visit_of_the_default(visited: Facts) -> None:
     assert default is not None
     anchored = [each for each in visited.measured if each.request.kind == "steps" and each.request.anchor]
     assert anchored
-    assert visited.scaling(default).step_time_s.visits == len(visited.visits(default)) + len(anchored)
+    assert visited.scaling(default).step_time_s.visits == len(visited.fit.visits(default)) + len(anchored)
 
 
 def test_figures_of_a_setting_hold_the_relations_that_define_them(visited: Facts) -> None:
@@ -218,7 +218,7 @@ def test_an_anchor_tells_settings_apart_that_trials_on_their_own_leave_open(is_a
 def test_the_gain_of_a_visit_is_that_of_its_setting(visited: Facts) -> None:
     best = visited.best
     assert best is not None
-    visits = visited.visits(best)
+    visits = visited.fit.visits(best)
     assert len(visits) >= 3
     assert len({id(visited.gain(each)) for each in visits}) == 1
 

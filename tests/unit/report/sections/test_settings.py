@@ -24,7 +24,7 @@ def test_every_setting_has_one_row_with_its_verdict_the_fastest_first(results: S
     assert len(settings_table(results).rows) == len(results.rivals) == len(results.gains) + 1
     for record in results.rivals:
         gain, name = results.gain(record), results.label(record)
-        assert visits[name] == str(len(results.visits(record)))
+        assert visits[name] == str(len(results.fit.visits(record)))
         assert verdicts[name] == (str(gain.verdict) if gain else "the default")
         assert (gains[name] == NONE) == (gain is None)
     rates = [float(each.split()[0].replace(",", "")) for each in cells(results, "samples/s").values()]
