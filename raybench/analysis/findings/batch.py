@@ -5,7 +5,7 @@ from __future__ import annotations
 from raybench.analysis.findings.case import Case
 from raybench.analysis.findings.finding import Finding, FindingName, Reason
 from raybench.analysis.largest_batch import MEMORY_SHARE
-from raybench.analysis.stats.statistics import Estimate
+from raybench.analysis.stats.statistics import Estimate, sum_of
 from raybench.spec.workloads import ScriptSpec
 
 # of the step: every step has some fixed cost; for less than this no batch is worth changing
@@ -39,10 +39,7 @@ def fixed_by_batches(case: Case) -> Estimate | None:
         return None
     next_ = min(larger)
     weight = own / (next_ - own)
-    mine, theirs = computed[own], computed[next_]
-    value = mine.value * (1 + weight) - theirs.value * weight
-    half = ((mine.half_width * (1 + weight)) ** 2 + (theirs.half_width * weight) ** 2) ** 0.5
-    return Estimate(value, value - half, value + half, min(mine.n, theirs.n))
+    return sum_of(computed[own].scaled(1 + weight), computed[next_].scaled(-weight))
 
 
 def twice_the_batch(case: Case) -> int | None:

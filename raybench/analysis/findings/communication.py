@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -11,7 +10,7 @@ from raybench.analysis.findings.case import Case
 from raybench.analysis.findings.evenness import slow_alone
 from raybench.analysis.findings.finding import Finding, FindingName, Reason
 from raybench.analysis.reference import bucket_sizes
-from raybench.analysis.stats.statistics import Estimate
+from raybench.analysis.stats.statistics import Estimate, sum_of
 from raybench.spec.knobs import KnobValue
 from raybench.spec.workloads import ScriptSpec
 
@@ -159,11 +158,9 @@ def latency_share_of(case: Case) -> Estimate | None:
         return None
     furthest = max(others, key=lambda each: abs(each - number))
     theirs, more = case.replays[furthest], number - furthest
-    half = math.hypot(mine.half_width, theirs.half_width) / abs(more)
-    value = (mine.value - theirs.value) / more
-    if value + half <= 0:
+    each_s = sum_of(mine, theirs.scaled(-1)).scaled(1 / more)
+    if each_s.high <= 0:
         return None
-    each_s = Estimate(value, value - half, value + half, min(mine.n, theirs.n))
     # no transfer has less latency than none
     return each_s.scaled(number / mine.value).map(lambda share: min(max(share, 0.0), 1.0))
 
