@@ -29,7 +29,7 @@ from raybench.worker.devices.device import Device
 from raybench.worker.strategies import ddp
 from raybench.worker.strategies.sharding import Collectives, release_group, shard
 from raybench.worker.strategies.stepper import Stepper, unwrapped
-from raybench.worker.strategies.transforms import checkpoint_blocks, compile_module
+from raybench.worker.strategies.transforms import checkpointed, compiled
 from raybench.workloads.protocol import Workload, optimizer_of
 
 
@@ -77,9 +77,7 @@ class StrategyModels:
                 module = copies.in_layout(copies.with_own_weights().to(on))
             else:
                 module = copies.sharing_storage()
-            if self.setting.compile:
-                compile_module(module)
-            self._bare = self.stepper(module, self.batches)
+            self._bare = self.stepper(compiled(module, self.setting), self.batches)
         return self._bare
 
     def drop_bare(self) -> None:
@@ -116,9 +114,7 @@ class StrategyModels:
             assert self.wrapped is not None
             self.twin = self.wrapped.on(self.batches)  # nothing is sent, by the forward pass either
             return self.twin
-        module = self.copies.sharing_storage()
-        if self.setting.compile:
-            compile_module(module)
+        module = compiled(self.copies.sharing_storage(), self.setting)
         wrapper = ddp.wrap(module, team, self.setting, self.device, self.twin_hook)
         self.twin = self.stepper(wrapper, self.batches)  # nothing is sent, by the forward pass either
         share_state(self.bare.optimizer, self.twin.optimizer)
@@ -132,9 +128,7 @@ class StrategyModels:
 
     def _ddp(self, team: Team) -> Stepper:
         bare = self.bare  # copied before the model is compiled in place
-        if self.setting.compile:
-            compile_module(self.copies.model)
-        wrapper = ddp.wrap(self.copies.model, team, self.setting, self.device)
+        wrapper = ddp.wrap(compiled(self.copies.model, self.setting), team, self.setting, self.device)
         self.communication = ddp.set_communication(wrapper, self.workload, self.setting, team)
         wrapped = self.stepper(wrapper, self.batches, team)
         share_state(bare.optimizer, wrapped.optimizer)
@@ -191,8 +185,7 @@ class CopiedModel:
         Raises ``InvalidTrialError`` where the model lacks what the setting needs.
         """
         self._workload, self._setting, self._device = workload, setting, device
-        if setting.activation_checkpointing:
-            checkpoint_blocks(model)
+        model = checkpointed(model, setting)
         self.model = model if device is None else self.in_layout(model.to(device))
         self.model.train()
 
@@ -233,10 +226,7 @@ class CopiedModel:
 
     @default_group(None)
     def _build_again(self) -> nn.Module:
-        model = self._workload.model()
-        if self._setting.activation_checkpointing:
-            checkpoint_blocks(model)
-        return model.train()
+        return checkpointed(self._workload.model(), self._setting).train()
 
 
 def make_optimizer(

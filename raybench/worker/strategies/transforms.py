@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from raybench.errors import InvalidTrialError
+from raybench.spec.knobs import Setting
 
 
 def reset() -> None:
@@ -30,9 +31,14 @@ def reset() -> None:
     torch._dynamo.config.fail_on_recompile_limit_hit = True
 
 
-def compile_module(module: nn.Module) -> None:
-    """Compile the whole module in place; under DDP torch splits the graph at the buckets."""
-    module.compile(**_compile_arguments())
+def compiled(module: nn.Module, setting: Setting) -> nn.Module:
+    """The module, as a whole compiled in place where its setting says so.
+
+    Under DDP torch splits the graph at the buckets.
+    """
+    if setting.compile:
+        module.compile(**_compile_arguments())
+    return module
 
 
 def compile_forward(module: nn.Module) -> None:
@@ -70,11 +76,15 @@ def repeated_blocks(model: nn.Module) -> list[nn.Module]:
     return list(dict.fromkeys(blocks))  # a block that is used twice is one block
 
 
-def checkpoint_blocks(model: nn.Module) -> None:
-    """Let the repeated blocks keep only their inputs, and compute the rest again in the backward pass.
+def checkpointed(model: nn.Module, setting: Setting) -> nn.Module:
+    """The model; where its setting says so, its repeated blocks keep only their inputs.
+
+    The rest is computed again in the backward pass.
 
     Raises ``InvalidTrialError`` for a model without such blocks.
     """
+    if not setting.activation_checkpointing:
+        return model
     # torch's own wrapper, which keeps the names of parameters and can be copied and sharded
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import apply_activation_checkpointing
 
@@ -82,6 +92,7 @@ def checkpoint_blocks(model: nn.Module) -> None:
     if not blocks:
         raise InvalidTrialError("activation_checkpointing: the model has no repeated blocks")
     apply_activation_checkpointing(model, check_fn=lambda module: module in blocks)
+    return model
 
 
 def _outermost(module: nn.Module, names: set[str]) -> Iterator[nn.Module]:

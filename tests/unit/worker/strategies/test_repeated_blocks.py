@@ -6,7 +6,10 @@ import torchvision
 from torch import nn
 
 from raybench.errors import InvalidTrialError
-from raybench.worker.strategies.transforms import checkpoint_blocks, repeated_blocks
+from raybench.spec.knobs import Setting
+from raybench.worker.strategies.transforms import checkpointed, repeated_blocks
+
+CHECKPOINTED = Setting(activation_checkpointing=True)
 
 
 def names(model):
@@ -53,7 +56,7 @@ def test_checkpointing_keeps_parameters_gradients():
     model(inputs).sum().backward()
     gradients = [parameter.grad.clone() for parameter in model.parameters()]
     model.zero_grad()
-    checkpoint_blocks(model)
+    assert checkpointed(model, CHECKPOINTED) is model
     loss = model(inputs).sum()
     assert [name for name, _ in model.named_parameters()] != before  # torch's wrapper is there
     assert len(repeated_blocks(model)) == 3
@@ -63,4 +66,4 @@ def test_checkpointing_keeps_parameters_gradients():
 
 def test_checkpointing_without_blocks_says_so():
     with pytest.raises(InvalidTrialError, match="no repeated blocks"):
-        checkpoint_blocks(nn.Linear(4, 4))
+        checkpointed(nn.Linear(4, 4), CHECKPOINTED)
