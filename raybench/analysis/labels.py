@@ -12,8 +12,6 @@ from raybench.spec.plural import plural
 from raybench.spec.study import Study
 from raybench.spec.workloads import ScriptSpec, TextSpec
 
-NOTHING_EXPLORED = "default"  # what a setting is called whose knobs all have one value
-
 
 def label(study: Study, config: Configuration, ignore: Collection[str] = ()) -> str:
     """The knobs and variables that the study explores, and the placement where it has several.
@@ -145,7 +143,7 @@ def setting_words(
     """The named knobs of a setting, variables and place, separated by commas; "default" without any."""
     words = [knob_words(name, getattr(setting, name)) for name in knobs]
     words += [f"{name}={value}" for name, value in (environment or {}).items()]
-    return ", ".join([*words, *place]) or NOTHING_EXPLORED
+    return ", ".join([*words, *place]) or "default"
 
 
 def weights_words(study: Study) -> str:

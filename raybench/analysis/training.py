@@ -64,11 +64,6 @@ class TrainedRun:
         return self.result.epochs[: self.num_epochs]
 
     @property
-    def stopped_by(self) -> Pruned | None:
-        """What it did not reach where it ended early; None: it was trained to its last epoch."""
-        return self.result.stopped_by
-
-    @property
     def final_accuracy(self) -> float | None:
         """Of the test samples after the last epoch, 0 to 1."""
         return self.epochs[-1].test_accuracy
@@ -155,7 +150,7 @@ class TrainedGroup:
     @property
     def stopped_by(self) -> Pruned | None:
         """Why the first run to be stopped early was; None: none was."""
-        return next((run.stopped_by for run in self.runs if run.stopped_by is not None), None)
+        return next((run.result.stopped_by for run in self.runs if run.result.stopped_by is not None), None)
 
     @property
     def diverged(self) -> bool:

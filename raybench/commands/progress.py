@@ -199,7 +199,8 @@ def _trained_words(run: TrainedRun) -> str:
     words += f", {_lasting(run.epoch_time_s)} an epoch"
     best = max((each.test_accuracy for each in run.epochs if each.test_accuracy is not None), default=None)
     words += "" if best is None else f", best test accuracy {best:.1%}"
-    return words if run.stopped_by is None else f"{words}; stopped early ({run.stopped_by.pruner})"
+    stopped = run.result.stopped_by
+    return words if stopped is None else f"{words}; stopped early ({stopped.pruner})"
 
 
 def _lasting(seconds: float) -> str:

@@ -332,7 +332,8 @@ def _proposal(results: StudyResults) -> list[str]:
     left = [
         (each, test)
         for each, test in tests
-        if not (test and test.ruled_out) and changed.isdisjoint({"strategy", *(each.change or ())})
+        if test is None or test.verdict not in (Verified.REFUTED, Verified.FAILED)
+        if changed.isdisjoint({"strategy", *(each.change or ())})
     ]
     left.sort(key=lambda one: one[1] is None or one[1].verdict is not Verified.CONFIRMED)
     changing = [one for one in left if one[0].change is not None] or (left if use is None else [])

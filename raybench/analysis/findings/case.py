@@ -78,14 +78,9 @@ class Peers:
         return Peers(alone, replays, rates, records)
 
 
-def _but_for_batch(config: Configuration) -> Hashable:
-    """All that a step on one device alone depends on, but for the batch."""
-    others = ("batch_size", "gradient_accumulation", "world_size", "placement")
-    return config.key(1, (*config.ANY_WORKLOAD, *others))
-
-
 def _of_batches(config: Configuration) -> Hashable:
-    return _but_for_batch(config), config.setting.gradient_accumulation
+    """All that a step on one device alone depends on, but for the batch."""
+    return config.key(1, (*config.ANY_WORKLOAD, "batch_size", "world_size", "placement"))
 
 
 def _sent(config: Configuration, steps: StepsResult) -> Hashable:

@@ -98,7 +98,8 @@ def _limit(case: Case, latency_share: Estimate | None) -> Limit:
     if latency_share.low > HALF:
         if len(case.steps.bucket_bytes) <= MANY_BUCKETS:
             return Limit(Reason.FEW_BUCKETS)
-        return Limit(Reason.MANY_BUCKETS, change={"bucket_cap_mb": _in_one_bucket(case)})
+        one_bucket_mb = max(25.0, 2.0 ** int(_gradients_mib(case)).bit_length())
+        return Limit(Reason.MANY_BUCKETS, change={"bucket_cap_mb": one_bucket_mb})
     if latency_share.high >= HALF:
         return Limit(Reason.BOTH)
     if case.config.setting.gradient_compression != "none":
@@ -122,10 +123,6 @@ def _other_sizes(case: Case) -> list[float]:
 
 def _gradients_mib(case: Case) -> float:
     return (case.steps.gradient_bytes or sum(case.steps.bucket_bytes)) / 2**20
-
-
-def _in_one_bucket(case: Case) -> float:
-    return float(max(25, 2 ** max(int(_gradients_mib(case)), 1).bit_length()))
 
 
 DIRECT = "/GDRDMA"  # GPUDirect: an adapter reads a GPU's memory

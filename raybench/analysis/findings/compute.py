@@ -123,9 +123,10 @@ def contention(case: Case) -> Finding | None:
     fitting = max(cores // ranks, 1) if ranks else 0
     change = {"num_threads": fitting} if not case.is_cuda and has_too_many and fitting < threads else None
     reason, clocks = None, _clocks_ratio(case) if case.is_cuda else None
-    if clocks is not None:
+    compute = case.waterfall.compute_s if case.waterfall else None
+    if clocks is not None and compute is not None:
         # as if a step took the time of so many cycles: what waits for memory slows down less
-        by_clocks_s = min(max(1 - clocks, 0.0) * _concurrent_s(case), whole.value)
+        by_clocks_s = min(max(1 - clocks, 0.0) * compute.value, whole.value)
         values |= {"clock_drop_ratio": max(1 - clocks, 0.0), "by_clocks_s": by_clocks_s}
         reason = Reason.CLOCKS if by_clocks_s >= whole.value / 2 else Reason.SHARED_HOST
     elif case.is_cuda:
@@ -147,8 +148,3 @@ def _clocks_ratio(case: Case) -> float | None:
             own, with_all = alone.clock_mhz[0], clocks.get(alone.ranks[0])
             ratios += [with_all / own] if own and with_all else []
     return median(ratios) if ratios else None
-
-
-def _concurrent_s(case: Case) -> float:
-    parts = (case.parts.ideal, case.parts.small_batch, case.parts.contention)
-    return sum(part.value for part in parts if part is not None)

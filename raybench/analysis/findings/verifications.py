@@ -80,11 +80,6 @@ class Verification:
     is_paired: bool = True  # in the same processes
     reason: str = ""
 
-    @property
-    def ruled_out(self) -> bool:
-        """Whether it was tried and is nothing to advise."""
-        return self.verdict in (Verified.REFUTED, Verified.FAILED)
-
 
 def proposals(base: Facts, first: Sequence[Finding]) -> list[Proposal]:
     """What the findings of the headline propose, and a list of bucket sizes; those of the most time first.

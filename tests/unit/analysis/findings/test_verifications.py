@@ -50,7 +50,7 @@ def test_a_finding_without_a_change_is_never_held_against_the_headline(
     """Its setting is the headline's own, which has a trial: that is no test of it."""
     without, other = of_changes(gain, change, {"static_graph": True})
     assert without.verdict is Verified.NEEDS_YOU
-    assert (without.record, without.gain, without.ruled_out) == (None, None, False)
+    assert (without.record, without.gain) == (None, None)
     assert other.record is not None
     assert other.record.config.setting.static_graph
     expected = {-0.3: {Verified.REFUTED}, 1.0: {Verified.CONFIRMED}}
