@@ -13,6 +13,7 @@ from raybench.analysis.history import SHOWN
 from raybench.analysis.labels import devices_of
 from raybench.analysis.objectives import price_of
 from raybench.analysis.results import StudyResults
+from raybench.analysis.simulate.what_if import study_what_if
 from raybench.records.csv_files import rows_csv
 from raybench.report import render
 from raybench.report.answer import Clause, answer, answer_of
@@ -137,7 +138,7 @@ def diagnosis_markdown(results: StudyResults) -> str:
 
 def make_sections(results: StudyResults) -> dict[str, Section]:
     """Every table and plot of the study by their sections' anchors, in the order in which they are read."""
-    settings, more = plotted_settings(results), results.more_devices
+    settings, more, chosen = plotted_settings(results), results.more_devices, study_what_if(results)
     later: Level = "folded" if results.complete else "first"
     return {
         "scaling": Section(
@@ -175,9 +176,9 @@ def make_sections(results: StudyResults) -> dict[str, Section]:
         ),
         "what-if": Section(
             "What if",
-            tables=(buckets_table(results),),
+            tables=(buckets_table(results, chosen),),
             level="folded",
-            sentence=buckets_words(results),
+            sentence=buckets_words(chosen),
         ),
         "published": Section("Published and measured", tables=(published_table(results),), level="folded"),
     }

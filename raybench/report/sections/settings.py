@@ -12,7 +12,7 @@ from raybench.analysis.largest_batch import MEMORY_SHARE, LargestFit
 from raybench.analysis.objectives import objective_value
 from raybench.analysis.resolve import Facts
 from raybench.analysis.results import StudyResults
-from raybench.analysis.simulate.what_if import Predicted, WhatIf, study_what_if
+from raybench.analysis.simulate.what_if import Predicted, WhatIf
 from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
 from raybench.report.finding_texts import next_step
@@ -196,9 +196,8 @@ _WHAT_IF_COLUMNS: list[Column[Predicted]] = [
 ]
 
 
-def buckets_table(results: StudyResults) -> Table:
+def buckets_table(results: StudyResults, chosen: WhatIf | None) -> Table:
     """What the default's trial alone says of other buckets; empty where it says nothing for certain."""
-    chosen = study_what_if(results)
     decided = _decided(chosen) if chosen else []
     if chosen is None or not decided:
         return empty_table(WHAT_IF_TITLE)
@@ -212,9 +211,8 @@ def _decided(chosen: WhatIf) -> list[Predicted]:
     return [each for each in chosen.points if each.gain.excludes(0) or each.setting == listed]
 
 
-def buckets_words(results: StudyResults) -> str:
+def buckets_words(chosen: WhatIf | None) -> str:
     """Whether a prediction decides anything, and a list of bucket sizes would; empty without one."""
-    chosen = study_what_if(results)
     if chosen is None or not any(each.gain.low or each.gain.high for each in chosen.points):
         return ""  # or all of them are the same buckets
     words = [] if _decided(chosen) else ["The prediction cannot tell other bucket sizes from the default's."]

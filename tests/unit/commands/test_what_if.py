@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from raybench import study as command_line
 from raybench.analysis.results import analyse
-from raybench.analysis.simulate.what_if import Change
+from raybench.analysis.simulate.what_if import Change, study_what_if
 from raybench.commands.console import make_console
 from raybench.commands.predict import PredictOptions
 from raybench.commands.predict_run import parse_changes, run_what_if
@@ -108,8 +108,10 @@ def test_options_that_go_elsewhere_are_refused(tmp_path: Path) -> None:
 
 def test_the_report_has_what_was_predicted_before_beside_what_came() -> None:
     results = analyse(STUDY, [trial(), trial(1.0), trial(25.0)])
-    table = buckets_table(results)
+    chosen = study_what_if(results)
+    table = buckets_table(results, chosen)
     assert [row[0] for row in table.rows] == ["as it is (default buckets)", "1 MiB buckets", "25 MiB buckets"]
     assert [row[-1] == "–" for row in table.rows] == [True, False, False]  # what it begins from is not off
-    assert "No list of bucket sizes is predicted to be certainly faster" in buckets_words(results)
-    assert not buckets_table(analyse(STUDY, [measured(StepCosts(plain_s=0.01), QUIET)])).rows
+    assert "No list of bucket sizes is predicted to be certainly faster" in buckets_words(chosen)
+    none = analyse(STUDY, [measured(StepCosts(plain_s=0.01), QUIET)])
+    assert not buckets_table(none, study_what_if(none)).rows
