@@ -52,10 +52,7 @@ def _first_line(reason: str | None) -> str:
 def every_trial_table(results: StudyResults) -> Table:
     """Every record of the study, those of the curve first, else in the order of measuring."""
     shown = sorted(results.records, key=lambda each: each.request.role == "search")
-    caption = (
-        "Times and rates of one step by each trial's own rounds, with 95% intervals; the other tables have a "
-        "setting's, over all of its visits. How long a trial took is in trials.csv."
-    )
+    caption = "One step by each trial's own rounds, with 95% intervals; other tables are over all visits."
     own = {each.trial_id: each.scaled for each in results.trials}
 
     def of_own(words: Callable[[Scaling], str]) -> Callable[[TrialRecord], str]:

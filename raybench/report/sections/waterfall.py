@@ -76,10 +76,6 @@ def waterfall_table(results: StudyResults) -> Table:
     words = [
         f"One step on {results.devices(waterfall.world_size)} ({results.headline_label}), n rounds. {first}; "
         "the other parts are differences, also below 0.",
-        "Transfers alone: with no compute at the time; hidden: these less communication, below 0 where they "
-        "slow compute down."
-        if alone
-        else "",
         f"Bus bandwidth of transfers alone: {gigabytes_per_s(rate)} GB/s." if rate else "",
         f"Compute over transfers alone: {interval(ratio)}." if ratio else "",
         *(

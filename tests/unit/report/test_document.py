@@ -153,7 +153,6 @@ def test_it_says_how_it_was_measured_and_how_to_do_it_again(directory: Path) -> 
             "2.14.1",
             "8.0 GiB",
             "H200",
-            "a choice about speed alone",
         ):
             assert words in text, (kind, words)
 
