@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 
@@ -15,21 +15,34 @@ from raybench.records.messages import GroupInfo, OnProgress, Outcome
 from raybench.records.requests import TrialRequest
 
 
-class WorkerGroupRunner:
+@dataclass(eq=False)
+class RayRunner:
+    """What both runners have: a cluster, and what their workers are started with."""
+
+    cluster: Cluster
+    needs: WorkerNeeds
+    storage: Path
+    name: str = NAME  # of the study, where Ray's dashboard shows it
+    results: Path | None = None  # the results directory, where rank 0 can write
+    wait_s: float = 0.0  # for nodes that are gone and may come back, for places that others use
+
+    def make_room(self, world_size: int) -> float:
+        """Connect, and wait for places of so many workers; the seconds of the wait.
+
+        Raises ``NoRoomError`` where there are too few.
+        """
+        self.cluster.connect()
+        asked = monotonic()
+        self.cluster.await_places(world_size, self.needs, self.wait_s)
+        self.cluster.refuse_unplaceable(world_size, self.needs)
+        return monotonic() - asked
+
+
+@dataclass(eq=False)
+class WorkerGroupRunner(RayRunner):
     """Implements ``TrialRunner`` on Ray Train's TorchTrainer."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        *,
-        needs: WorkerNeeds,
-        storage: Path,
-        name: str = NAME,  # of the study, where Ray's dashboard shows it
-        results: Path | None = None,  # the results directory, where rank 0 can write
-        wait_s: float = 0.0,  # for nodes that are gone and may come back, for places that others use
-    ) -> None:
-        self._cluster, self._needs, self._wait_s = cluster, needs, wait_s
-        self._storage, self.results, self._name = storage, results, name
+    def __post_init__(self) -> None:
         self._group: WorkerGroup | None = None
         self._started = 0
 
@@ -43,21 +56,18 @@ class WorkerGroupRunner:
         if not anew and group is not None and group.alive and group.wants == (world_size, environment):
             return group.info
         self._stop_group()
-        self._cluster.connect()
-        asked = monotonic()
-        self._cluster.await_places(world_size, self._needs, self._wait_s)
-        self._cluster.refuse_unplaceable(world_size, self._needs)
-        self._cluster.await_free(world_size, self._needs, self._wait_s)
-        waited_s = monotonic() - asked
+        waited_s, asked = self.make_room(world_size), monotonic()
+        self.cluster.await_free(world_size, self.needs, self.wait_s)
+        waited_s += monotonic() - asked
         self._started += 1
         # kept before it is ready: an interrupt while it starts must find it, to end it
         self._group = WorkerGroup(
             world_size,
             environment,
             self._started,
-            name=self._name,
-            needs=self._needs,
-            storage=self._storage,
+            name=self.name,
+            needs=self.needs,
+            storage=self.storage,
         )
         try:
             return replace(self._group.await_ready(self._still_fits), waited_s=waited_s)
@@ -68,7 +78,7 @@ class WorkerGroupRunner:
     def _still_fits(self) -> bool:
         """Whether Ray can still place the group that starts: it waits for ever for a node that is gone."""
         assert self._group is not None
-        return sum(self._cluster.places(self._needs).values()) >= self._group.wants[0]
+        return sum(self.cluster.places(self.needs).values()) >= self._group.wants[0]
 
     def run(self, request: TrialRequest, on_progress: OnProgress) -> Outcome:
         """Have the group measure a trial; one that dies under it is an outcome, and is replaced by ``start``.
@@ -101,19 +111,19 @@ class WorkerGroupRunner:
         On GPUs CUPTI stays attached when torch.profiler has ended: 10 to 20% of a step, says pytorch issue
         144455.
         """
-        return self._needs.device == "cuda" and request.kind == "steps" and request.measure.profile
+        return self.needs.device == "cuda" and request.kind == "steps" and request.measure.profile
 
     def close(self) -> None:
         """End the workers and what this process started of Ray."""
         self._stop_group()
-        self._cluster.close()
+        self.cluster.close()
 
     def abandon(self) -> None:
         """End every process at once, whatever it is doing; afterwards only ``os._exit`` ends this one."""
         group, self._group = self._group, None
-        if group is not None and not self._cluster.is_local:
+        if group is not None and not self.cluster.is_local:
             group.abandon()  # else they would hold a joined cluster's devices until this process is gone
-        self._cluster.abandon()
+        self.cluster.abandon()
 
     def _stop_group(self, *, at_once: bool = False) -> None:
         group, self._group = self._group, None

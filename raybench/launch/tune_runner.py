@@ -26,7 +26,7 @@ from raybench.analysis.scaling import scaling
 from raybench.errors import GroupLostError
 from raybench.launch import signals as interrupt
 from raybench.launch import worker_group
-from raybench.launch.cluster import NAME, Cluster
+from raybench.launch.group_runner import RayRunner
 from raybench.launch.liveness import DEATH_NOTICE_S, LOOK_S
 from raybench.launch.mailbox import new_mailbox
 from raybench.launch.nodes import alive_nodes
@@ -122,21 +122,11 @@ class TuneTrial:
             ray.kill(self.process)
 
 
-class TuneRunner:
+@dataclass(eq=False)
+class TuneRunner(RayRunner):
     """Implements ``TrialRunner`` on Ray Tune."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        *,
-        needs: WorkerNeeds,
-        storage: Path,
-        name: str = NAME,  # of the study, where Ray's dashboard shows it
-        wait_s: float = 0.0,  # for places that others use
-        results: Path | None = None,  # the results directory, where rank 0 can write
-    ) -> None:
-        self._cluster, self._needs, self._wait_s = cluster, needs, wait_s
-        self._storage, self.results, self._name = storage, results, name
+    def __post_init__(self) -> None:
         self.mailbox: Any = None
         self._requests = TuneRequests()
         self._tuning: threading.Thread | None = None
@@ -150,11 +140,7 @@ class TuneRunner:
 
         Raises ``NoRoomError`` where ``world_size`` workers cannot be placed.
         """
-        self._cluster.connect()
-        asked = monotonic()
-        self._cluster.await_places(world_size, self._needs, self._wait_s)
-        waited_s = monotonic() - asked
-        self._cluster.refuse_unplaceable(world_size, self._needs)
+        waited_s = self.make_room(world_size)
         if self._tuning is None or not self._tuning.is_alive():
             self._leave_tune()
             self._start_tune()
@@ -165,10 +151,10 @@ class TuneRunner:
 
         Raises ``ClusterBusyError`` where others use them: its own, and not those of the largest group.
         """
-        free = self._cluster.await_free(
+        free = self.cluster.await_free(
             request.config.world_size,
-            self._needs,
-            self._wait_s,
+            self.needs,
+            self.wait_s,
             lambda free, there: nodes_of(request, free, there) is not None,
         )
         nodes = nodes_of(request, free, free) or ()
@@ -196,16 +182,16 @@ class TuneRunner:
     def close(self) -> None:
         """End Tune, whatever of it still runs, and what this process started of Ray."""
         self._leave_tune()
-        self._cluster.close()
+        self.cluster.close()
 
     def abandon(self) -> None:
         """End every process at once, whatever it is doing; afterwards only ``os._exit`` ends this one."""
-        if self.mailbox is not None and not self._cluster.is_local:
+        if self.mailbox is not None and not self.cluster.is_local:
             # else they would hold a joined cluster's devices until this process is gone
             killing = threading.Thread(target=self._kill, daemon=True, name="raybench-kill")
             killing.start()
             killing.join(KILL_S)
-        self._cluster.abandon()
+        self.cluster.abandon()
 
     def _ended(self, trial: TuneTrial) -> Outcome | GroupLostError | None:
         """How ``trial`` has ended, by its word and by Tune's; None while that is open."""
@@ -267,15 +253,15 @@ class TuneRunner:
         self._num_tuners += 1
         self._error, self._waiting = None, None
         self._requests = TuneRequests()
-        self.mailbox = new_mailbox(f"{self._name}-tune-{self._num_tuners}-mailbox")
+        self.mailbox = new_mailbox(f"{self.name}-tune-{self._num_tuners}-mailbox")
         # files of each trial beside ours; its results are in Tune's table, which goes to ray.log
         os.environ.setdefault("TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", "1")
         trainable = tune.with_parameters(
             measure,
             mailbox=self.mailbox,
-            needs=self._needs,
-            storage=str(self._storage),
-            name=self._name,
+            needs=self.needs,
+            storage=str(self.storage),
+            name=self.name,
             sys_path=import_path(),
         )
         # on the driver's node, as a worker group's own driver is; 0 cores and nothing else Tune refuses
@@ -289,7 +275,7 @@ class TuneRunner:
                 trial_dirname_creator=_name,
             ),
             run_config=tune.RunConfig(
-                name=f"{self._name}-tune-{self._num_tuners}", storage_path=str(self._storage), verbose=1
+                name=f"{self.name}-tune-{self._num_tuners}", storage_path=str(self.storage), verbose=1
             ),
         )
         interrupt.check()  # as before a worker group begins

@@ -51,7 +51,7 @@ class RanksRunner(WorkerGroupRunner):
             return group.info
         self._stop_group()
         self._started += 1
-        self._group = RanksGroup(world_size, environment, self._started, cpus=self._needs.cpus)
+        self._group = RanksGroup(world_size, environment, self._started, cpus=self.needs.cpus)
         return self._group.await_ready()
 
     def abandon(self) -> None:

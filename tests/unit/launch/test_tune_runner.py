@@ -13,7 +13,7 @@ import ray
 
 from raybench.analysis.scaling import scaling
 from raybench.errors import ClusterBusyError, GroupLostError
-from raybench.launch import tune_runner
+from raybench.launch import group_runner, tune_runner
 from raybench.launch.cluster import Cluster, Suffice
 from raybench.launch.liveness import DEATH_NOTICE_S
 from raybench.launch.tune_runner import TuneRunner, TuneTrial, metrics, nodes_of
@@ -34,7 +34,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(tune_runner, "monotonic", clock)
+    for module in (group_runner, tune_runner):
+        monkeypatch.setattr(module, "monotonic", clock)
     return clock
 
 
@@ -236,7 +237,7 @@ def test_without_a_mailbox_the_trial_is_ended(
 def test_an_interrupt_frees_the_devices_of_a_joined_cluster_at_once(
     is_local: bool, runner: TuneRunner, clock: Clock, fake_ray: FakeRay
 ) -> None:
-    cast(Any, runner._cluster).is_local = is_local  # all processes of a local one are ended anyway
+    cast(Any, runner.cluster).is_local = is_local  # all processes of a local one are ended anyway
     under_way(runner, clock)
     fake_ray.told.append(Message(1, Started("its process")))  # not heard yet
     runner.abandon()
@@ -244,7 +245,7 @@ def test_an_interrupt_frees_the_devices_of_a_joined_cluster_at_once(
 
 
 def test_a_node_that_is_gone_is_waited_for(runner: TuneRunner, clock: Clock) -> None:
-    asked, cluster = list[str](), cast(Any, runner._cluster)
+    asked, cluster = list[str](), cast(Any, runner.cluster)
 
     def wait(world_size: int, needs: WorkerNeeds, limit_s: float) -> None:
         asked.append("wait")
