@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +27,7 @@ from raybench.errors import GroupLostError
 from raybench.launch import signals as interrupt
 from raybench.launch import worker_group
 from raybench.launch.group_runner import RayRunner
-from raybench.launch.liveness import DEATH_NOTICE_S, LOOK_S
+from raybench.launch.liveness import DEATH_NOTICE_S, LOOK_S, in_thread
 from raybench.launch.mailbox import new_mailbox
 from raybench.launch.nodes import alive_nodes
 from raybench.launch.runtime_env import import_path
@@ -129,8 +129,7 @@ class TuneRunner(RayRunner):
     def __post_init__(self) -> None:
         self.mailbox: Any = None
         self._requests = TuneRequests()
-        self._tuning: threading.Thread | None = None
-        self._error: BaseException | None = None
+        self._tuning: Future[object] | None = None
         self._trial: TuneTrial | None = None  # under way
         self._number = self._num_tuners = 0
         self._waiting: Any = None
@@ -141,7 +140,7 @@ class TuneRunner(RayRunner):
         Raises ``NoRoomError`` where ``world_size`` workers cannot be placed.
         """
         waited_s = self.make_room(world_size)
-        if self._tuning is None or not self._tuning.is_alive():
+        if self._tuning is None or self._tuning.done():
             self._leave_tune()
             self._start_tune()
         return GroupInfo((), self._number + 1, waited_s)
@@ -188,9 +187,7 @@ class TuneRunner(RayRunner):
         """End every process at once, whatever it is doing; afterwards only ``os._exit`` ends this one."""
         if self.mailbox is not None and not self.cluster.is_local:
             # else they would hold a joined cluster's devices until this process is gone
-            killing = threading.Thread(target=self._kill, daemon=True, name="raybench-kill")
-            killing.start()
-            killing.join(KILL_S)
+            wait([in_thread("raybench-kill", self._kill)], KILL_S)
         self.cluster.abandon()
 
     def _ended(self, trial: TuneTrial) -> Outcome | GroupLostError | None:
@@ -200,10 +197,11 @@ class TuneRunner(RayRunner):
                 pass
             return trial.ended or trial.lost("crashed", "the process of its Tune trial died")
         assert self._tuning is not None
-        if not self._tuning.is_alive():
+        if self._tuning.done():
             interrupt.check()
             trial.kill()
-            return trial.ended or GroupLostError(f"Ray Tune has ended: {self._error or 'without an error'}")
+            why = self._tuning.exception() or "without an error"
+            return trial.ended or GroupLostError(f"Ray Tune has ended: {why}")
         timeout_s = trial.task.request.timeout_s
         limit_s = START_TIMEOUT_S + timeout_s + DRIVER_GRACE_S + DEATH_NOTICE_S
         if monotonic() - trial.began <= limit_s:
@@ -232,7 +230,7 @@ class TuneRunner(RayRunner):
             return
         self._requests.close()
         self._kill()
-        tuning.join(CLOSE_S)
+        wait([tuning], CLOSE_S)
 
     def _kill(self) -> None:
         """End the trial's processes; one that starts yet ends for want of a mailbox."""
@@ -251,7 +249,7 @@ class TuneRunner(RayRunner):
         PlacementGroupResourceManager.__del__ = lambda manager: None
 
         self._num_tuners += 1
-        self._error, self._waiting = None, None
+        self._waiting = None
         self._requests = TuneRequests()
         self.mailbox = new_mailbox(f"{self.name}-tune-{self._num_tuners}-mailbox")
         # files of each trial beside ours; its results are in Tune's table, which goes to ray.log
@@ -279,14 +277,7 @@ class TuneRunner(RayRunner):
             ),
         )
         interrupt.check()  # as before a worker group begins
-        self._tuning = threading.Thread(target=self._tune, args=(tuner,), daemon=True, name="raybench-tune")
-        self._tuning.start()
-
-    def _tune(self, tuner: Any) -> None:
-        try:
-            tuner.fit()
-        except BaseException as error:
-            self._error = error
+        self._tuning = in_thread("raybench-tune", tuner.fit)
 
 
 def nodes_of(

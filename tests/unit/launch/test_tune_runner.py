@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -37,18 +38,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     for module in (group_runner, tune_runner):
         monkeypatch.setattr(module, "monotonic", clock)
     return clock
-
-
-class Tuning:
-    """Tune's thread."""
-
-    alive = True
-
-    def is_alive(self) -> bool:
-        return self.alive
-
-    def join(self, timeout_s: float) -> None:
-        """It does not end by itself."""
 
 
 class FakeRay:
@@ -107,8 +96,9 @@ def runner(tmp_path: Path, clock: Clock, fake_ray: FakeRay, monkeypatch: pytest.
         await_free=seven_free,
     )
     runner = TuneRunner(cast(Cluster, cluster), needs=WorkerNeeds("cpu", 1), storage=tmp_path)
-    runner._tuning, runner.mailbox = cast(Any, Tuning()), fake_ray
-    monkeypatch.setattr(runner, "_start_tune", lambda: setattr(runner, "_tuning", Tuning()))
+    monkeypatch.setattr(tune_runner, "wait", lambda calls, limit_s: None)  # Tune does not end on its own
+    runner._tuning, runner.mailbox = Future(), fake_ray
+    monkeypatch.setattr(runner, "_start_tune", lambda: setattr(runner, "_tuning", Future()))
     return runner
 
 
@@ -176,8 +166,8 @@ def test_workers_that_died_before_the_trial_began_are_told_of(
 
 
 def test_where_tune_has_ended_nothing_is_waited_for(runner: TuneRunner, clock: Clock) -> None:
-    cast(Any, runner._tuning).alive = False
-    runner._error = RuntimeError("planted")
+    assert runner._tuning is not None
+    runner._tuning.set_exception(RuntimeError("planted"))
     with pytest.raises(GroupLostError, match="Ray Tune has ended: planted"):
         runner.run(request(), lambda progress: None)
 
