@@ -8,7 +8,7 @@ epochs.csv       training trials: one row an epoch and seed, made of the records
 checkpoints/     of training trials, one directory a trial
 models/          trained models, one directory a trial, where the study keeps them
 traces/          of profiled trials: one directory a trial, with files of every rank
-.lock, .lock-owner  who is writing here
+.lock            held by the process that is writing here
 """
 
 from __future__ import annotations
@@ -34,15 +34,7 @@ from raybench.records.record import (
     record_of_line,
     refuse_other_version,
 )
-from raybench.records.whole_files import (
-    LOCK,
-    OWNER,
-    cannot,
-    lock_directory,
-    replace_whole,
-    unlock_directory,
-    write_synced,
-)
+from raybench.records.whole_files import LOCK, cannot, lock_directory, replace_whole, write_synced
 from raybench.spec.load import load_study, read_toml
 from raybench.spec.study import Study
 from raybench.spec.sweep import Sweep
@@ -220,7 +212,7 @@ class ResultsDirectory(AbstractContextManager["ResultsDirectory"]):
     def close(self) -> None:
         """Release the lock. May be called twice."""
         if self._lock is not None:
-            unlock_directory(self.path, self._lock)
+            self._lock.release()
 
     def write_asked(self, asked: Asked) -> None:
         """``asked`` in the place of what is here, for a run that goes on with other time-outs."""
@@ -329,7 +321,7 @@ def refuse_occupied(path: Path) -> None:
     if path.exists() and not path.is_dir():
         raise StoreError(f"{path}: a file, not a directory")
     with _named(path):
-        is_occupied = path.is_dir() and any(entry.name not in (LOCK, OWNER) for entry in path.iterdir())
+        is_occupied = path.is_dir() and any(entry.name != LOCK for entry in path.iterdir())
     if is_occupied:
         ours = "--resume goes on in it, or name another --output"
         raise StoreError(f"{path}: not empty: {foreign(path) or ours}")

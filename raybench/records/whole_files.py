@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
@@ -13,7 +12,7 @@ from filelock import FileLock, Timeout
 
 from raybench.errors import StoreError
 
-LOCK, OWNER = ".lock", ".lock-owner"
+LOCK = ".lock"
 UNFINISHED = ".unfinished-"  # before the name of a directory that is being written
 
 
@@ -72,7 +71,7 @@ def _sync(path: Path) -> None:
 
 
 def lock_directory(path: Path) -> FileLock:
-    """The lock of a directory, which is released by ``unlock_directory``, or when the process dies.
+    """The lock of a directory, held until its ``release``, or until the process dies.
 
     Raises:
         StoreError: another process has it.
@@ -82,24 +81,8 @@ def lock_directory(path: Path) -> FileLock:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        try:
-            owner = (path / OWNER).read_text().strip()
-        except OSError:
-            owner = ""
-        raise StoreError(f"{path}: in use by {f'process {owner}' if owner else 'another process'}") from None
-    try:
-        (path / OWNER).write_text(f"{os.getpid()}@{socket.gethostname()}\n")
-    except OSError:
-        lock.release()
-        raise
+        raise StoreError(f"{path}: in use by another process") from None
     return lock
-
-
-def unlock_directory(path: Path, lock: FileLock) -> None:
-    """Let others write to the directory. May be called twice."""
-    if lock.is_locked:
-        (path / OWNER).unlink(missing_ok=True)
-        lock.release()
 
 
 def cannot(path: Path, what: str, error: OSError) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import re
 import shutil
 import sys
@@ -238,7 +237,7 @@ def test_resuming_a_newer_schema(results):
 
 def test_resuming_a_directory_in_use(results):
     with ResultsDirectory.resume(results):
-        assert f"in use by process {os.getpid()}@" in resumed(results)
+        assert "in use by another process" in resumed(results)
 
 
 def altered(results: Path, **changes: Any) -> None:
