@@ -13,7 +13,6 @@ traces/          of profiled trials: one directory a trial, with files of every 
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -172,18 +171,10 @@ class ResultsDirectory(AbstractContextManager["ResultsDirectory"]):
         with _named(path):
             path.mkdir(parents=True, exist_ok=True)
             directory = cls(path, lock_directory(path))
-        described = {"schema_version": SCHEMA_VERSION, **environment.model_dump(mode="json")}
-        contents = {ENVIRONMENT: json.dumps(described, indent=2) + "\n", _file_of(asked): to_toml(asked)}
-        contents[TRIALS] = ""
-        try:
-            with _named(path):
-                for name, content in contents.items():
-                    write_synced(path / name, content)
-        except BaseException:
-            for name in contents:  # so that the next attempt finds it empty
-                (path / name).unlink(missing_ok=True)
-            directory.close()
-            raise
+            described = {"schema_version": SCHEMA_VERSION, **environment.model_dump(mode="json")}
+            write_synced(path / ENVIRONMENT, json.dumps(described, indent=2) + "\n")
+            write_synced(path / _file_of(asked), to_toml(asked))
+            write_synced(path / TRIALS, "")  # last: without it nothing goes on here
         return directory
 
     @classmethod
@@ -259,8 +250,6 @@ class ResultsDirectory(AbstractContextManager["ResultsDirectory"]):
 
     def _write_line(self, line: bytes) -> None:
         with (self.path / TRIALS).open("r+b", buffering=0) as file:
-            if file.seek(0, os.SEEK_END) < self._good_end:
-                raise OSError(errno.EIO, "trials.jsonl was cut by someone else")
             # A torn line of a killed process ends here, as does half a line of a full disk.
             file.truncate(self._good_end)
             file.seek(self._good_end)
@@ -300,16 +289,14 @@ def _said(value: Any) -> Any:
 
 def refuse_foreign(path: Path) -> None:
     """Raise ``StoreError`` where there is no results directory of raybench."""
-    if not path.exists():
-        raise StoreError(f"{path}: no such directory")
-    if not path.is_dir():
-        raise StoreError(f"{path}: a file, not a results directory")
     if reason := foreign(path):
         raise StoreError(f"{path}: {reason}")
 
 
 def foreign(path: Path) -> str | None:
-    """Why a directory is not one of raybench's, or None."""
+    """Why a path is not a results directory of raybench, or None."""
+    if not path.is_dir():
+        return "a file, not a results directory" if path.exists() else "no such directory"
     names = (SWEEP if (path / SWEEP).is_file() else STUDY, TRIALS)
     absent = [name for name in names if not (path / name).is_file()]
     return f"not a results directory of raybench, it has no {' and no '.join(absent)}" if absent else None
@@ -318,13 +305,11 @@ def foreign(path: Path) -> str | None:
 def refuse_occupied(path: Path) -> None:
     """Raise ``StoreError`` where ``path`` is a file, not empty or cannot be read."""
     path = path.absolute()
-    if path.exists() and not path.is_dir():
-        raise StoreError(f"{path}: a file, not a directory")
     with _named(path):
-        is_occupied = path.is_dir() and any(entry.name != LOCK for entry in path.iterdir())
+        is_occupied = path.exists() and any(entry.name != LOCK for entry in path.iterdir())
     if is_occupied:
-        ours = "--resume goes on in it, or name another --output"
-        raise StoreError(f"{path}: not empty: {foreign(path) or ours}")
+        reason = foreign(path) or "--resume goes on in it"
+        raise StoreError(f"{path}: not empty: {reason}; --output takes a new or empty directory")
 
 
 def _file_of(asked: Asked) -> str:

@@ -96,7 +96,8 @@ def test_a_disk_too_full_to_begin(small_disk):
     path = small_disk / "results"
     assert "No space left on device" in refused(ResultsDirectory.create, path, STUDY, ENVIRONMENT)
     (small_disk / "ballast").unlink()
-    ResultsDirectory.create(path, STUDY, ENVIRONMENT).close()
+    line = refused(ResultsDirectory.create, path, STUDY, ENVIRONMENT)
+    assert "it has no study.toml and no trials.jsonl; --output takes a new or empty directory" in line
 
 
 HOLDER = """

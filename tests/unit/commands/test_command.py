@@ -217,7 +217,7 @@ def test_an_output_that_is_not_empty(tmp_path, results):
 
 def test_an_output_that_cannot_be_a_directory(tmp_path):
     (tmp_path / "file").write_text("")
-    assert "a file, not a directory" in refused(start("--output", tmp_path / "file"))
+    assert "cannot be written: Not a directory" in refused(start("--output", tmp_path / "file"))
     assert "cannot be written" in refused(start("--output", tmp_path / "file" / "deeper"))
 
 

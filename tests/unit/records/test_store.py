@@ -160,7 +160,7 @@ def test_the_directory_of_someone_else(path):
 def test_a_file_and_nothing_at_all(path):
     assert "no such directory" in refused(ResultsDirectory.resume, path)
     path.write_text("")
-    assert "a file, not a directory" in refused(ResultsDirectory.create, path, STUDY, ENVIRONMENT)
+    assert "cannot be written: Not a directory" in refused(ResultsDirectory.create, path, STUDY, ENVIRONMENT)
     assert "a file, not a results directory" in refused(ResultsDirectory.open_readonly, path)
     assert "cannot be written: Not a directory" in refused(
         ResultsDirectory.create, path / "in", STUDY, ENVIRONMENT
