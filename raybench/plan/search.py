@@ -26,12 +26,6 @@ from raybench.records.record import TrialRecord
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 MAX_REPEATS = 16  # of what is known already, before an unseen point of the grid is taken
-# Of the columns of summary.csv: those that say what a suggestion is worth, in the order of a trial's page.
-SHOWN = (
-    "efficiency", "efficiency_low", "efficiency_high", "speedup", "throughput_samples_per_s",
-    "throughput_tokens_per_s", "step_time_s", "step_time_low_s", "step_time_high_s", "status",
-    "peak_memory_bytes", "world_size", "global_batch_size", "rounds", "state", "trial_id",
-)  # fmt: skip
 
 
 class Search:
@@ -169,10 +163,9 @@ def journal_of(plan: Plan, directions: Sequence[StudyDirection], path: Path) -> 
 
 
 def attributes(record: TrialRecord) -> dict[str, Any]:
-    """A trial's attributes in the journal: its id and state, its speed or why it has none."""
-    row = summarize([record])[0].row()
-    shown = {name: row[name] for name in SHOWN if row[name] is not None}
-    return shown | ({"reason": record.reason} if record.reason else {})
+    """A trial's attributes in the journal: its columns of summary.csv, and why it has no speed."""
+    row = summarize([record])[0].row() | {"reason": record.reason}
+    return {name: value for name, value in row.items() if value is not None}
 
 
 def _with_unit(objective: Any) -> str:
