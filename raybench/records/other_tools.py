@@ -8,7 +8,6 @@ prefix before each line. A run's file lacks what a measurement needs, so the use
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import re
@@ -28,7 +27,7 @@ from raybench.spec.user_input import first_fault
 
 _RANK = re.compile(r"# +Rank +\d+ +(?:Group +(\d+) +)?Pid +\d+ on +(\S+) +device +\d+ +\[\S+\] *(.*)")
 _NAME = re.compile(r"\b(\w+?)_perf")
-_CONCLUDED = re.compile(r"Collective test concluded: (\w+?)_perf.*")
+_CONCLUDED = re.compile(r"Collective test concluded: (\w+?)_perf")
 _ROW = re.compile(r"(?:^|\s)(\d+) +\d+ +(?:u?int\d+|float\w*|half|double|bfloat16|fp8\w*|f8\w*) +(.*)")
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d")
 IN_PLACE = ("all_reduce", "broadcast")  # as DDP has them; FSDP gathers and scatters out of place
@@ -52,18 +51,16 @@ def read_nccl_tests(path: Path) -> tuple[LoggedMessage, ...]:
     Raises:
         RequestError: it is no log of nccl-tests, or does not say of what or on which devices.
     """
-    text, found = _text(path), list[LoggedMessage]()
-    first, *tests = re.split(r"(?m)^(?=.*# nThread)", text)
-    for before, test in itertools.pairwise([first, *tests]):
-        found += _messages(path, _NAME.findall(_CONCLUDED.split(before)[-1]), test)
+    tests = re.split(r"(?m)^(?=.*# nThread)", _text(path))[1:]
+    found = [message for test in tests for message in _messages(path, test)]
     if not found:
         rule = f"a log of nccl-tests with times of {', '.join(COLLECTIVES)} on several devices"
         raise RequestError(f"{path}: {rule} (received none)")
     return tuple(found)
 
 
-def _messages(path: Path, announced: Sequence[str], test: str) -> list[LoggedMessage]:
-    """One test's rows; ``announced``: the programs that are named between it and the test before."""
+def _messages(path: Path, test: str) -> list[LoggedMessage]:
+    """One test's rows."""
     rows, columns = list[tuple[int, list[float]]](), list[str]()
     for line in test.splitlines():
         if " algbw " in line and " time " in line:
@@ -81,7 +78,7 @@ def _messages(path: Path, announced: Sequence[str], test: str) -> list[LoggedMes
         raise RequestError(f'{path}: lines "#  Rank 0 ... on HOST device 0", the devices (received none)')
     hosts = [host for group, host, _ in ranks if group == ranks[0][0]]  # with NCCL_TESTS_SPLIT of several
     concluded = _CONCLUDED.search(test)
-    names = [concluded[1]] if concluded else [*_NAME.findall(path.name), *announced]
+    names = [concluded[1]] if concluded else _NAME.findall(path.name)
     if rows and not names:
         raise RequestError(
             f"{path}: a file's name that has the test's, as all_gather_perf.log: the log does not"
@@ -155,8 +152,6 @@ def read_measured(files: Sequence[Path], scaling: Scaling | None) -> MeasuredTab
     if missing := [run.path for run in runs if not run.path.exists()]:
         raise RequestError(f"{missing[0]}: no such directory or file")
     if len(runs) == 1 and runs[0].path.suffix != ".json":
-        if re.search(r"#.* algbw ", _text(runs[0].path)):
-            raise RequestError(f"{files[0]}: a log of nccl-tests is for predict --communication")
         return read_measured_csv(runs[0].path, scaling)
     found = [_read_run(run) for run in runs]
     batches = [row.batch_size * row.world_size * row.gradient_accumulation for row, _ in found]  # of a step
@@ -171,8 +166,6 @@ def read_measured(files: Sequence[Path], scaling: Scaling | None) -> MeasuredTab
 
 
 def _read_run(run: RunFile) -> _Read:
-    if run.path.is_dir():
-        raise RequestError(f"{run.path}: with others a file, as trainer_state.json@8 (received a directory)")
     try:
         content = json.loads(_text(run.path))
     except ValueError:

@@ -202,9 +202,3 @@ def test_without_steps_there_is_nothing(tmp_path: Path) -> None:
 def test_other_json_is_refused_in_a_line(tmp_path: Path, text: str) -> None:
     path = written(tmp_path, text, "trainer_state.json")
     assert str(path) in refusal(read_measured, [path], None)
-
-
-def test_a_log_is_no_run(tmp_path: Path) -> None:
-    assert "predict --communication" in refusal(read_measured, [written(tmp_path, nccl_log(4))], None)
-    with pytest.raises(RequestError, match="received a directory"):
-        read_measured([tmp_path, tmp_path], None)
