@@ -38,13 +38,10 @@ def assignments(table: Mapping[str, Any]) -> str:
 
 def literal(value: Any) -> str:
     """One value as TOML writes it; raises ``TypeError`` for what TOML cannot say."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str):
-        return _quoted(value)
-    if isinstance(value, int | float):
-        # Python writes 1e-05, which is TOML too; inf and nan have the same names in both.
-        return repr(value)
+    if isinstance(value, str | int):  # and true, false: as JSON but for one character
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, float):
+        return repr(value)  # Python writes 1e-05, which is TOML too; inf and nan have the same names in both
     if isinstance(value, list | tuple):
         return f"[{', '.join(literal(item) for item in value)}]"
     if isinstance(value, Mapping):
@@ -84,12 +81,7 @@ def did_you_mean(name: object, known: Iterable[str], form: str = "{}") -> str:
 
 
 def _key(name: str) -> str:
-    return name if _BARE_KEY.fullmatch(name) else _quoted(name)
-
-
-def _quoted(text: str) -> str:
-    """As JSON does, which leaves one character as it is that TOML does not take so."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return name if _BARE_KEY.fullmatch(name) else literal(name)
 
 
 def flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
