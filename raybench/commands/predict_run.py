@@ -124,11 +124,8 @@ def _on_network(
     console: Console,
 ) -> list[dict[str, KnobValue]]:
     """Print what more devices on a network would bring; the rows of the file."""
-    for size in options.world_sizes or ():
-        try:
-            network.nodes(size)
-        except ValueError as error:
-            raise RequestError(f"--{error}") from None
+    if not all(map(network.joins, options.world_sizes or ())):
+        raise RequestError(f"--network: a network that joins so many devices (received {network.name})")
     more = source.facts and more_devices(
         source.facts, network, options.world_sizes, devices_per_node=source.devices_per_node
     )
