@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import platform
@@ -170,14 +169,11 @@ def shared_memory() -> Iterator[Check]:
 
 
 def ray() -> Iterator[Check]:
-    """Which cluster, and whether Ray has its dashboard."""
+    """Which cluster."""
     address = os.environ.get("RAY_ADDRESS")
     # An address may carry a password; what stands before the host is left out.
     shown = re.sub(r"//[^/@\s]*@", "//...@", address).split("?")[0] if address else None
     yield Check("Ray", "ok", f"RAY_ADDRESS {shown}" if shown else "RAY_ADDRESS is not set: a local cluster")
-    if importlib.util.find_spec("ray") and not importlib.util.find_spec("aiohttp_cors"):
-        command = 'python -m pip install "ray[default]"'
-        yield Check("Ray", "warning", "without ray[default] there is no dashboard", command)
 
 
 ALL_REDUCE_TIMEOUT_S = 70.0  # more than the two wait for each other
