@@ -46,8 +46,6 @@ def find_study(name_or_path: str | None) -> Path:
         return known[name]
     path = home_path(name)
     if path.exists() or path.suffix == ".toml" or "/" in name:
-        if not path.exists() and path.stem in known and "/" not in name:
-            return known[path.stem]
         return path  # reading it says what is wrong with it
     raise RequestError(
         f"unknown study {received(name)}{did_you_mean(name, known)}",
@@ -88,11 +86,9 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             return tomllib.load(file)
-    except UnicodeDecodeError as error:
-        raise RequestError(f"{path}: not UTF-8 text (byte {error.start})") from None
     except OSError as error:
         raise RequestError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, and as deep tables, too
+    except (ValueError, RecursionError) as error:  # not UTF-8, thousands of digits or of tables, too
         raise RequestError(f"{path}: not TOML: {error}") from None
 
 

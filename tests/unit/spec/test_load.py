@@ -98,7 +98,7 @@ def test_no_study_means_the_default_one():
     [
         (b"name = ", "not TOML: Invalid value (at end of document)"),
         (b"name = 'x'\nname = 'y'\n", "at line 2"),
-        (b"name = '\xff'\n", "not UTF-8 text (byte 8)"),
+        (b"name = '\xff'\n", "not TOML: 'utf-8' codec can't decode byte 0xff in position 8"),
     ],
 )
 def test_a_file_that_is_no_study(tmp_path, content, says):
