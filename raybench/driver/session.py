@@ -22,18 +22,11 @@ from raybench.launch.runner import TrialRunner
 from raybench.machine.environment import Environment
 from raybench.plan.notes import Note, NoteKind, Stage, not_reached
 from raybench.plan.trials import Plan
-from raybench.records.messages import BlockStepTimes, Progress, RankFile
+from raybench.records.messages import BlockStepTimes, Progress
 from raybench.records.record import State, TrialRecord
 from raybench.records.requests import COMPARED_ROLES, StudyRequest, TrialRequest
+from raybench.records.store import ResultsDirectory
 from raybench.spec.study import Study
-
-
-class Store(Protocol):
-    """Where records go: ``records.store.ResultsDirectory``, or a list in tests."""
-
-    def append(self, record: TrialRecord, step_times: Sequence[BlockStepTimes] = ()) -> None: ...
-    def add_traces(self, trial_id: str, files: Sequence[RankFile]) -> None: ...
-    def latest(self) -> dict[str, TrialRecord]: ...  # the record that counts for each trial id
 
 
 @dataclass
@@ -41,7 +34,7 @@ class Ledger:
     """The plan and the records of a study, those of earlier runs among them."""
 
     plan: Plan  # what "max" stands for is in it once that is found
-    store: Store
+    store: ResultsDirectory
     retry: frozenset[State] = frozenset()  # trials that ended so are measured again, once in a run
     environment: Environment | None = None  # the machine
     _measured: set[str] = field(default_factory=set)  # ids, in this run
@@ -136,7 +129,7 @@ class Session:
 
     plan: InitVar[Plan]
     runner: TrialRunner
-    store: InitVar[Store]
+    store: InitVar[ResultsDirectory]
     watcher: Watcher
     budget: TimeBudget = field(default_factory=TimeBudget)
     retry: InitVar[frozenset[State]] = frozenset()  # trials that ended so are measured again
@@ -146,7 +139,7 @@ class Session:
     _stage: Stage = Stage.LARGEST_BATCH
     _said: list[Note] = field(default_factory=list)
 
-    def __post_init__(self, plan: Plan, store: Store, retry: frozenset[State]) -> None:
+    def __post_init__(self, plan: Plan, store: ResultsDirectory, retry: frozenset[State]) -> None:
         self.ledger = Ledger(plan, store, retry, self.around.environment)
         served = [record for record in self.ledger.records() if record.group]
         requests = (record.study_request for record in served)

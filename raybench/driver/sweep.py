@@ -9,7 +9,7 @@ from typing import Literal, cast
 
 from raybench.analysis.labels import devices_words
 from raybench.driver.groups import Groups
-from raybench.driver.session import Store, Watcher
+from raybench.driver.session import Watcher
 from raybench.driver.time_budget import TimeBudget
 from raybench.errors import NoRoomError, RequestError
 from raybench.launch import signals
@@ -18,6 +18,7 @@ from raybench.machine.host import Resources
 from raybench.plan.make_plan import powers_of_two, refuse_too_many
 from raybench.records.record import State
 from raybench.records.requests import CollectivesRequest, Place
+from raybench.records.store import ResultsDirectory
 from raybench.spec.sweep import NodePlacement, Sweep
 
 # Without GPUs' links to each other and memory that they share NCCL has the adapters left.
@@ -102,7 +103,7 @@ def make_sweep_plan(sweep: Sweep, resources: Resources) -> SweepPlan:
 
 
 def run_sweep(
-    plan: SweepPlan, runner: TrialRunner, store: Store, watcher: Watcher, retry: Collection[State] = ()
+    plan: SweepPlan, runner: TrialRunner, store: ResultsDirectory, watcher: Watcher, retry: Collection[State]
 ) -> list[tuple[Place, str]]:
     """Measure every place that is not known, or ended in a state to ``retry``.
 

@@ -127,7 +127,7 @@ def swept(to: Path, runner: FakeRunner, **fields: Any) -> None:
     plan = sweeps.planned(**fields)
     with tempfile.TemporaryDirectory() as folder:
         with ResultsDirectory.create(Path(folder) / to.name, plan.sweep, MACHINE) as store:
-            run_sweep(plan, runner, store, Watched())
+            run_sweep(plan, runner, store, Watched(), ())
         pack(Path(folder) / to.name, to)
 
 
