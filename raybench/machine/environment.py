@@ -15,9 +15,10 @@ from pydantic import BaseModel, Field
 import raybench
 from raybench.errors import printable
 from raybench.machine import gpus, host
-from raybench.machine.gpus import Gpu, Graphics
+from raybench.machine.gpus import Graphics
 from raybench.machine.host import DeviceKind
 from raybench.machine.network import rdma_devices
+from raybench.spec.user_input import flat
 
 PACKAGES = (
     "torch",
@@ -264,14 +265,15 @@ def comparable(environment: Environment) -> dict[str, object]:
         "memory_bytes",
         "memory_limit_bytes",
     )
-    more = ("governor", "python", "driver_version", "cuda_version")
-    flat: dict[str, object] = {name: getattr(environment, name) for name in (*names, *more)}
-    flat |= {f"packages.{name}": version for name, version in environment.packages.items()}
-    flat["number of GPUs"] = len(environment.gpus)
+    more = ("governor", "python", "driver_version", "cuda_version", "packages")
+    # the same model with the same limits in the same kind of slot: measurements compare
+    not_compared = {"compute_capability", "pci_bus_id", "cores_near", "is_exclusive", "is_sliced"}
+    found: dict[str, object] = {name: getattr(environment, name) for name in (*names, *more)}
+    found["number of GPUs"] = len(environment.gpus)
     for index, gpu in enumerate(environment.gpus):
-        flat |= {f"gpus[{index}].{name}": getattr(gpu, name) for name in Gpu.COMPARED}
+        found[f"gpus[{index}]"] = gpu.model_dump(exclude=not_compared)
     for index, links in enumerate(environment.gpu_links):
-        flat[f"gpu_links[{index}]"] = " ".join(links)
+        found[f"gpu_links[{index}]"] = " ".join(links)
     variables = {**environment.variables, **dict.fromkeys(environment.other_variables, "set")}
-    timing = {name: value for name, value in variables.items() if not _NO_TIMING.match(name)}
-    return flat | {f"variables.{name}": value for name, value in timing.items()}
+    found["variables"] = {name: value for name, value in variables.items() if not _NO_TIMING.match(name)}
+    return dict(flat(found))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, Field
 
@@ -39,17 +39,6 @@ class Gpu(BaseModel, frozen=True):
     cores_near: int | None = Field(None, description="cores of its NUMA node that this process may use")
     is_exclusive: bool | None = Field(None, description="whether its compute mode is for one process alone")
     is_sliced: bool | None = Field(None, description="whether MIG divides it")
-
-    # The same model with the same limits in the same kind of slot: measurements compare.
-    COMPARED: ClassVar[tuple[str, ...]] = (
-        "name",
-        "memory_bytes",
-        "power_limit_watts",
-        "max_clock_mhz",
-        "max_memory_clock_mhz",
-        "pcie_generation",
-        "pcie_width",
-    )
 
 
 class Graphics(BaseModel, frozen=True):
