@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-
 LONGEST_LINE = 2000  # characters of what is told, or recorded, of one failure
 
 # What code of others may raise: sys.exit is a failure of it, not the end of raybench; nor is an error of
@@ -32,10 +30,6 @@ def text_of(error: BaseException) -> str:
         return str(error)
     except Exception:
         return ""
-
-
-# What writing fails with; Python names no file where one that is open cannot be written, as the output.
-WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO, errno.EPIPE, errno.EBADF)
 
 
 def system_words(error: OSError) -> str:

@@ -25,8 +25,6 @@ def parse_network(text: str, option: str = "--network") -> Network:
             raise RequestError(f"{option}: {error}") from None
     try:
         return Network.model_validate({"name": path.stem} | read_toml(path))
-    except RequestError as error:
-        raise RequestError(f"{option}: {error}") from None
     except ValidationError as error:
         raise RequestError(f"{option}: {path}: {first_fault(error)}") from None
 

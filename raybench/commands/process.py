@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
-from raybench.errors import WRITING, Interrupted, printable, system_words
+from raybench.errors import Interrupted, printable, system_words
 
 DONE, NOTHING_COMPLETED, WRONG_REQUEST, INTERRUPTED = 0, 1, 2, 130
 SLOWER = 1  # of ``compare --fail-if-slower``
@@ -38,10 +38,8 @@ def leave(command: Callable[[], int]) -> NoReturn:
 
 
 def leave_without(error: OSError) -> NoReturn:
-    """End the command where the system refuses: one line with the path, or what it was, and the reason."""
-    what = ""
-    if error.filename is None:
-        what = "the output cannot be written: " if error.errno in WRITING else "this cannot go on: "
+    """End the command where the system refuses: one line with the path, where there is one, and why."""
+    what = "this cannot go on: " if error.filename is None else ""
     print(printable(f"{what}{system_words(error)}"), file=sys.stderr)
     try:
         sys.stdout.flush()

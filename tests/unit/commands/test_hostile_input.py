@@ -172,13 +172,13 @@ def system_error(number: int, *path: str) -> OSError:
         (system_error(errno.ENOMEM), "this cannot go on: Cannot allocate memory"),
         (system_error(errno.ECONNREFUSED), "this cannot go on: Connection refused"),
         (OSError("no such weights"), "this cannot go on: OSError: no such weights"),
-        (system_error(errno.ENOSPC), "the output cannot be written: No space left on device"),
-        (system_error(errno.EIO), "the output cannot be written: Input/output error"),
+        (system_error(errno.ENOSPC), "this cannot go on: No space left on device"),
+        (system_error(errno.EIO), "this cannot go on: Input/output error"),
         (system_error(errno.EACCES, "a/font.ttf"), "a/font.ttf: Permission denied"),
     ],
     ids=str,
 )
-def test_only_what_is_about_the_output_says_so(
+def test_what_the_system_refuses_is_a_line(
     error: OSError, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any, **__: Any) -> None:
