@@ -69,12 +69,11 @@ def _put_back(saved_out: int, saved_err: int) -> None:
 
 def make_console(file: Any = None) -> Console:
     """A console as wide as the terminal; piped, of a fixed width."""
-    console = Console(file=file, highlight=False, force_jupyter=False)
     # the output of a notebook's cell calls itself a terminal, and moves no cursor
-    if not console.is_terminal or not isinstance(file or sys.stdout, io.TextIOWrapper | Lasting):
-        console = Console(
-            file=file, highlight=False, width=PIPED_WIDTH, force_terminal=False, force_jupyter=False
-        )
+    forced = None if isinstance(file or sys.stdout, io.TextIOWrapper | Lasting) else False
+    console = Console(file=file, highlight=False, force_terminal=forced, force_jupyter=False)
+    if not console.is_terminal:
+        console.width = PIPED_WIDTH
     return console
 
 

@@ -192,15 +192,6 @@ BatchMode = Annotated[
     Mode | None,
     choice(Mode, "Batches are per device (weak) or global.  [default: as measured, or weak]"),
 ]
-Communication = Annotated[
-    Path | None,
-    option(
-        "PATH",
-        path,
-        "What the network can do: results of the command communication, or logs of nccl-tests (a file or a "
-        "folder).",
-    ),
-]
 
 
 @dataclass(frozen=True)

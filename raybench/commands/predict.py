@@ -12,7 +12,6 @@ from pydantic import Field
 from raybench.commands.networks import parse_network
 from raybench.commands.options import (
     BatchMode,
-    Communication,
     Sources,
     amount,
     count,
@@ -58,7 +57,15 @@ class PredictOptions:
         option("TEXT", counts, "Of each world size, as 4,8,16: workers stand evenly."),
     ] = None
     scaling: BatchMode = None
-    communication: Communication = None
+    communication: Annotated[
+        Path | None,
+        option(
+            "PATH",
+            path,
+            "What the network can do: results of the command communication, or logs of nccl-tests (a file or "
+            "a folder).",
+        ),
+    ] = None
     network: Annotated[
         Network | None,
         option(

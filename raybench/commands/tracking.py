@@ -132,11 +132,7 @@ def _to_tensorboard(study: Run, trials: Sequence[Run], directory: Path) -> None:
         folder = directory / "tensorboard" / each.key
         shutil.rmtree(folder, ignore_errors=True)  # what was logged before would stand beside it
         with SummaryWriter(str(folder)) as writer:
-            plain = {
-                name: value if isinstance(value, str | bool | int | float) else str(value)
-                for name, value in {"name": each.name, **each.parameters}.items()
-            }
-            writer.add_hparams(plain, each.metrics, run_name=".")
+            writer.add_hparams({"name": each.name, **each.parameters}, each.metrics, run_name=".")
             if each is study:
                 writer.add_text(REPORT, (directory / REPORT / "report.md").read_text(encoding="utf-8"))
 

@@ -26,11 +26,6 @@ class Metric:
     description: str
     tags: tuple[str, ...]
 
-    @property
-    def exported(self) -> str:
-        """The name as it is scraped: Ray puts its own before every one."""
-        return f"ray_{self.name}"
-
 
 TRIALS = Metric("raybench_trials", "Trials that ended so since the command started", ("study", "state"))
 STAGE_DONE = Metric("raybench_stage_trials_done", "Trials of the stage that are done", _OF_STUDY)

@@ -98,9 +98,7 @@ CPU_INFO = Path("/proc/cpuinfo")
 
 def allowed_cores() -> tuple[int, ...]:
     """The numbers of the cores on which this process may run."""
-    if hasattr(os, "sched_getaffinity"):
-        return tuple(sorted(os.sched_getaffinity(0)))
-    return tuple(range(os.cpu_count() or 1))
+    return tuple(sorted(os.sched_getaffinity(0)))
 
 
 def usable_cores() -> int:

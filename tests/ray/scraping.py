@@ -17,7 +17,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from raybench.launch.metrics import METRICS
+from raybench.launch.metrics import METRICS, Metric
 from tests.conftest import ROOT
 from tests.support.planted.faults import until
 
@@ -27,9 +27,14 @@ DASHBOARD = ("api/jobs/", "api/v0/tasks?limit=1000", "api/v0/actors", "api/train
 Series = dict[tuple[str, ...], float]  # by the values of the metric's tags
 
 
+def exported(metric: Metric) -> str:
+    """The name as it is scraped: Ray puts its own before every one."""
+    return f"ray_{metric.name}"
+
+
 def scrape(ray_folder: Path) -> dict[str, Series]:
     """What every node says that Ray's file names, as Prometheus asks them; nothing where none answers yet."""
-    tags = {metric.exported: metric.tags for metric in METRICS}
+    tags = {exported(metric): metric.tags for metric in METRICS}
     found: dict[str, Series] = {}
     try:
         discovery = json.loads((ray_folder / DISCOVERY).read_text())

@@ -28,7 +28,7 @@ from raybench.launch.metrics import LEFT, METRICS, STAGE_PLANNED, TRIALS, Metric
 from raybench.records.record import TrialRecord
 from raybench.records.store import ResultsDirectory
 from tests.conftest import ROOT
-from tests.ray.scraping import DASHBOARD, GRAFANA, Series, asked, running_prometheus, scrape, shown
+from tests.ray.scraping import DASHBOARD, GRAFANA, Series, asked, exported, running_prometheus, scrape, shown
 from tests.ray.seen_first import MEASURED, SEEN
 from tests.support.commands import Command
 from tests.support.planted.faults import until
@@ -40,7 +40,7 @@ PARTS = ("ideal_s", "contention_s", "wrapper_s", "skew_s", "exposed_communicatio
 REPORT_S = 6  # Ray's interval, 10 s by default; what is not set for two of them is forgotten
 OF_TRIALS = [metric for metric in METRICS if "setting" in metric.tags]
 # a stage of this study may be over before Ray has reported once
-OF_STAGES = {STAGE_PLANNED.exported, LEFT.exported}
+OF_STAGES = {exported(STAGE_PLANNED), exported(LEFT)}
 VARIABLES = {
     "RAY_AUTH_MODE": "disabled",  # by default Ray's dashboard asks for a token where there is one
     "RAY_metrics_report_interval_ms": str(1000 * REPORT_S),
@@ -92,12 +92,12 @@ def smoke() -> Iterator[Smoke]:
             with ResultsDirectory.open_readonly(directory) as store:
                 study, records = store.study(), list(store.records())
                 spreads = spreads_of(store.environment())
-            expected: dict[str, Series] = {TRIALS.exported: {(STUDY, "complete"): float(len(records))}}
+            expected: dict[str, Series] = {exported(TRIALS): {(STUDY, "complete"): float(len(records))}}
             for number, record in enumerate(records, 1):
                 tags = (str(record.config.world_size), record.config.setting.strategy)
                 so_far = Measured(records[:number], known=spreads).scaling(record)
                 for metric, value in trial_values(record, so_far).items():
-                    series = expected.setdefault(metric.exported, {})
+                    series = expected.setdefault(exported(metric), {})
                     series[STUDY, *tags, label(study, record.config)] = value
             # what was set long ago is there too: Ray forgets a gauge that is not set again and again
             first_ended = datetime.fromisoformat(records[0].started_at).timestamp() + records[0].wall_time_s
@@ -138,7 +138,7 @@ def answers(prometheus: str, since_s: float) -> dict[str, list[dict[str, Any]]]:
     dashboard = json.loads((GRAFANA / "raybench.json").read_text())
     queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
     queries = [each for each in queries if not any(name in each for name in OF_STAGES)]
-    queries += [metric.exported for metric in OF_TRIALS]
+    queries += [exported(metric) for metric in OF_TRIALS]
     plain = {each: each.replace("$study", STUDY).replace("$__range", "10m") for each in queries}
     return {each: asked(prometheus, query, since_s) for each, query in plain.items()}
 
@@ -204,7 +204,7 @@ def test_no_process_is_left(smoke: Smoke) -> None:
 
 @pytest.mark.promise("gauges")
 def test_what_is_scraped_from_ray_is_what_was_recorded(smoke: Smoke) -> None:
-    assert set(smoke.expected) == {TRIALS.exported, *(metric.exported for metric in OF_TRIALS)}
+    assert set(smoke.expected) == {exported(TRIALS), *(exported(metric) for metric in OF_TRIALS)}
     assert missing(smoke.expected, smoke.scraped) == []
     assert "no metrics are sent" not in (smoke.directory / "ray.log").read_text(errors="replace")
 
@@ -238,10 +238,10 @@ def test_prometheus_has_the_values_of_the_records(smoke: Smoke) -> None:
         pytest.skip("no program `prometheus` (Debian: apt-get install prometheus)")
     for metric in OF_TRIALS:
         newest = {
-            _tags(metric, each): float(each["values"][-1][1]) for each in smoke.queries[metric.exported]
+            _tags(metric, each): float(each["values"][-1][1]) for each in smoke.queries[exported(metric)]
         }
-        of_metric = {metric.exported: smoke.expected[metric.exported]}
-        assert missing(of_metric, {metric.exported: newest}) == []
+        of_metric = {exported(metric): smoke.expected[exported(metric)]}
+        assert missing(of_metric, {exported(metric): newest}) == []
 
 
 def _tags(metric: Metric, series: dict[str, Any]) -> tuple[str, ...]:

@@ -32,11 +32,11 @@ def expressions() -> Iterator[str]:
 
 def test_every_gauge_is_shown_and_every_one_shown_is_there() -> None:
     named = {name for text in expressions() for name in re.findall(r"\bray_\w+", text)}
-    assert named == {metric.exported for metric in METRICS}
+    assert named == {f"ray_{metric.name}" for metric in METRICS}
 
 
 def test_queries_select_and_group_by_tags_that_the_gauge_has() -> None:
-    tags = {metric.exported: set(metric.tags) for metric in METRICS}
+    tags = {f"ray_{metric.name}": set(metric.tags) for metric in METRICS}
     for panel in PANELS:
         for target in panel["targets"]:
             (name,) = re.findall(r"\bray_\w+", target["expr"])

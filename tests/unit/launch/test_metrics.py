@@ -47,7 +47,6 @@ def test_names_have_a_prefix_and_their_unit_as_prometheus_asks() -> None:
     for metric in METRICS:
         assert re.fullmatch(r"raybench_[a-z_]+", metric.name)
         assert metric.name.endswith((*UNITS, *COUNTS)), metric.name
-        assert metric.exported == f"ray_{metric.name}"
         assert metric.tags[0] == "study"
         assert metric.description
     assert len({metric.name for metric in METRICS}) == len(METRICS)
