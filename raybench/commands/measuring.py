@@ -214,7 +214,6 @@ def ending(runner: TrialRunner, *, lives_on: bool = False) -> Iterator[None]:
 @contextmanager
 def workers(
     cluster: Cluster,
-    asked: Study | Sweep,
     plan: Plan | SweepPlan,
     store: ResultsDirectory,
     display: Display,
@@ -227,6 +226,7 @@ def workers(
 
     ``suffix``: of the line that says what starts; ``lives_on``: as ``ending``.
     """
+    asked = plan.study if isinstance(plan, Plan) else plan.sweep
     needs = needs_of(asked.resources)
     device, backend = "GPU" if needs.device == "cuda" else "CPU", BACKENDS[needs.device]
     if kind == "tune":

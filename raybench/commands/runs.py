@@ -176,10 +176,7 @@ def _measure(
     # of an epoch, in samples that training could do in the same time; None where nothing is trained
     epoch_samples = train + EVALUATION_COST * test if plan.study.training and samples else None
     suffix = "" if budget_s is None else f", time budget {exact_clock(budget_s)}"
-    starting = workers(
-        cluster, plan.study, plan, store, display, options.runner, suffix, lives_on=options.lives_on
-    )
-    with starting as runner:
+    with workers(cluster, plan, store, display, options.runner, suffix, lives_on=options.lives_on) as runner:
         for words in unlike_nodes(store.environment()):
             display.line(f"the nodes differ in {words}")
         for words in sizes_left_out(plan):
@@ -254,7 +251,7 @@ def _sweep(
 ) -> list[str]:
     """Run the sweep and end every process; the notes on the results."""
     sweep = plan.sweep
-    with workers(cluster, sweep, plan, store, display) as runner:
+    with workers(cluster, plan, store, display) as runner:
         collectives = plural(len(sweep.collectives), "collective")
         display.stage(f"Sweeping {collectives} over {plural(len(sweep.message_bytes), 'size')}")
         lost = run_sweep(plan, runner, store, StudyProgress(None, display), options.retry)
