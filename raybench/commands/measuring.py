@@ -20,13 +20,13 @@ from raybench.commands.process import CANNOT_WRITE, DONE, INTERRUPTED, RAY_DIED
 from raybench.commands.progress import NOT_READ, Display
 from raybench.commands.report import resume_command, write_and_print
 from raybench.commands.scaling import Runner, ScalingOptions, study_file
-from raybench.driver.sweep import SweepPlan
 from raybench.errors import GroupLostError, Interrupted, NoRoomError, RayDiedError, RequestError, StoreError
 from raybench.launch import signals as interrupt
 from raybench.launch.cluster import Cluster
 from raybench.launch.runner import TrialRunner
 from raybench.machine.environment import Environment
 from raybench.machine.host import BACKENDS, Resources, WorkerNeeds
+from raybench.plan.sweep_plan import SweepPlan
 from raybench.plan.trials import Plan
 from raybench.records.store import Asked, ResultsDirectory
 from raybench.spec.load import load_study

@@ -35,10 +35,11 @@ from raybench.commands.progress import Display, StudyGauges, StudyProgress
 from raybench.commands.report import analysed
 from raybench.commands.scaling import ScalingOptions
 from raybench.commands.tracking import log_study, refuse_missing
+from raybench.driver.forecast import FINISH_S, TimeEstimate, estimate
 from raybench.driver.session import Session
 from raybench.driver.stages import MOST_WITHOUT_BUDGET, run_study
-from raybench.driver.sweep import SweepPlan, make_sweep_plan, run_sweep
-from raybench.driver.time_budget import FINISH_S, TimeBudget, TimeEstimate, estimate
+from raybench.driver.sweep import run_sweep
+from raybench.driver.time_budget import TimeBudget
 from raybench.errors import RequestError
 from raybench.launch.cluster import Cluster
 from raybench.launch.metrics import RayMetrics
@@ -46,6 +47,7 @@ from raybench.launch.readable import check_workload, refuse_unseen
 from raybench.machine.environment import KnownSpreads, of_nodes, unlike_nodes
 from raybench.plan.make_plan import grid_of_search, make_plan
 from raybench.plan.notes import Stage, num_suggestions, open_visits
+from raybench.plan.sweep_plan import SweepPlan, make_sweep_plan
 from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
 from raybench.records.requests import StepsRequest, TrainingRequest

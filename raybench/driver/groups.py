@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from raybench.driver.time_budget import TimeBudget
 from raybench.errors import ClusterBusyError, GroupLostError, NoRoomError
 from raybench.launch.runner import TrialRunner
+from raybench.plan.sweep_plan import SweepPlan
+from raybench.plan.trials import Plan
 from raybench.records.messages import GroupInfo, OnProgress, Outcome
 from raybench.records.requests import TrialRequest
-
-if TYPE_CHECKING:
-    from raybench.driver.sweep import SweepPlan
-    from raybench.plan.trials import Plan
 
 OnGroup = Callable[[int, float | None], None]
 _Variables = frozenset[tuple[str, str]]  # of an environment

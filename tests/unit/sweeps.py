@@ -6,9 +6,10 @@ from collections.abc import Collection
 from typing import Any
 
 from raybench.analysis.collectives import SweepResults, analyse_sweep
-from raybench.driver.sweep import SweepPlan, make_sweep_plan, run_sweep
+from raybench.driver.sweep import run_sweep
 from raybench.launch.runner import TrialRunner
 from raybench.machine.host import Resources
+from raybench.plan.sweep_plan import SweepPlan, make_sweep_plan
 from raybench.records.record import State, TrialRecord
 from raybench.records.requests import Place
 from raybench.spec.sweep import Sweep

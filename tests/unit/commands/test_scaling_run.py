@@ -17,8 +17,8 @@ from raybench.commands.measuring import Ended, as_it_began
 from raybench.commands.progress import Display
 from raybench.commands.runs import plan_lines, planned
 from raybench.commands.scaling import ScalingOptions
+from raybench.driver.forecast import estimate
 from raybench.driver.session import Session
-from raybench.driver.time_budget import estimate
 from raybench.errors import RequestError, StoreError
 from raybench.launch.cluster import Cluster
 from raybench.machine.environment import capture, of_nodes

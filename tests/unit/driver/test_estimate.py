@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raybench.commands.runs import planned as parts
-from raybench.driver.time_budget import BLOCK_S, FINISH_S, OWN_PROCESSES_S, START_S, estimate
+from raybench.driver.forecast import BLOCK_S, FINISH_S, OWN_PROCESSES_S, START_S, estimate
 from raybench.machine.host import Resources
 from raybench.plan.make_plan import make_plan
 from raybench.plan.trials import Plan

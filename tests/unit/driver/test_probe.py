@@ -13,7 +13,7 @@ from raybench.analysis.results import analyse
 from raybench.commands.console import make_console
 from raybench.commands.process import NOTHING_COMPLETED
 from raybench.commands.report import write_and_print
-from raybench.driver.time_budget import Forecast
+from raybench.driver.forecast import Forecast
 from raybench.errors import Interrupted, RequestError
 from raybench.machine.environment import Environment
 from raybench.machine.host import Resources

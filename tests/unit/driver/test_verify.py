@@ -19,7 +19,8 @@ from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.stats.verdict import gain_of
 from raybench.commands.runs import plan_lines
 from raybench.driver import stages as verifying
-from raybench.driver.time_budget import Forecast, TimeBudget
+from raybench.driver.forecast import Forecast
+from raybench.driver.time_budget import TimeBudget
 from raybench.errors import Interrupted
 from raybench.machine.environment import Environment
 from raybench.machine.host import Resources

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from raybench.driver.sweep import make_sweep_plan
 from raybench.errors import RequestError
 from raybench.machine.host import Resources
+from raybench.plan.sweep_plan import make_sweep_plan
 from raybench.spec.sweep import Sweep
 from tests.unit.sweeps import planned
 
