@@ -27,7 +27,7 @@ class RayRunner:
     wait_s: float = 0.0  # for nodes that are gone and may come back, for places that others use
 
     def make_room(self, world_size: int) -> float:
-        """Connect, and wait for places of so many workers; the seconds of the wait.
+        """Connect, and wait for places of ``world_size`` workers; the seconds of the wait.
 
         Raises ``NoRoomError`` where there are too few.
         """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -97,8 +96,8 @@ def runner(tmp_path: Path, clock: Clock, fake_ray: FakeRay, monkeypatch: pytest.
     )
     runner = TuneRunner(cast(Cluster, cluster), needs=WorkerNeeds("cpu", 1), storage=tmp_path)
     monkeypatch.setattr(tune_runner, "wait", lambda calls, limit_s: None)  # Tune does not end on its own
-    runner._tuning, runner.mailbox = Future(), fake_ray
-    monkeypatch.setattr(runner, "_start_tune", lambda: setattr(runner, "_tuning", Future()))
+    runner._tuning, runner.mailbox = tune_runner.Future(), fake_ray
+    monkeypatch.setattr(runner, "_start_tune", lambda: setattr(runner, "_tuning", tune_runner.Future()))
     return runner
 
 
