@@ -17,7 +17,7 @@ from raybench.analysis.stats.stopping import Decision, decide
 from raybench.errors import InvalidTrialError
 from raybench.records.messages import BlockStepTimes, OnProgress, Progress
 from raybench.records.requests import StepsRequest, Variant
-from raybench.records.results import Block, Round, StopReason
+from raybench.records.results import Block, PCIeLink, Round, StopReason
 from raybench.spec.placement import alternating
 from raybench.spec.study import MeasureSpec
 from raybench.worker.batches import drop_ready, whole_turns
@@ -103,6 +103,10 @@ class LoopResult:
     stopped_by: StopReason = "max_seconds"
     seconds: float = 0.0
     loss: float | None = None
+    hosts: tuple[int, ...] = ()  # a number for the host of each rank
+    host_cores: tuple[int, ...] = ()  # of each rank's host
+    pcie_link: PCIeLink | None = None  # of this rank's device, at work
+    allocator_retries: int = 0  # of this rank's, in the timed steps of what is measured
 
     def add_block(self, variant: Variant, ranks: tuple[int, ...], times: StepTimes) -> Block:
         """Keep a block's step times, of shape ``(ranks, steps)``; what the round to come has of it."""
@@ -146,14 +150,14 @@ class MeasuringLoop:
         self._sizes = block_sizes(self._runs, request.measure, team.size, device.block_seconds, self._step_s)
         several = any(run.variant == "ddp" for run in self._runs)
         self._measured: Variant = "ddp" if several else "plain"
-        self.meters = BlockMeters(device, self._measured)
+        self._meters = BlockMeters(device, self._measured)
         loaders = any(run.batches is not None and run.batches.prefetched for run in self._runs)
         self._cores = CoreMeter(has_children=loaders)
-        self.other_load = OtherLoad(team)
+        self._other_load = OtherLoad(team)
         # of those that work alone, round by round: a visit begins where the one before it has ended
-        turns, first = alternating(self.other_load.hosts), request.visit * request.measure.min_rounds
+        turns, first = alternating(self._other_load.hosts), request.visit * request.measure.min_rounds
         self._turns = [turns[(first + number) % team.size] for number in range(team.size)]
-        self._result = LoopResult()
+        self._result = LoopResult(hosts=self._other_load.hosts, host_cores=self._other_load.host_cores)
 
     def run(self) -> LoopResult:
         """Rounds until the interval is narrow enough or the time is spent; the leader says when."""
@@ -163,6 +167,8 @@ class MeasuringLoop:
             self._on_progress(round_progress(number + 1, decision.half_width))
             if decision.stop:
                 self._result.stopped_by, self._result.seconds = decision.stop, perf_counter() - self._began
+                self._result.pcie_link = self._meters.pcie_link
+                self._result.allocator_retries = self._meters.allocator_retries
                 break
         return self._result
 
@@ -180,7 +186,7 @@ class MeasuringLoop:
                 times[run.variant] = block_times
         finite = self._losses_are_finite(order)
         elapsed_s = perf_counter() - self._began
-        look, cores = self.meters.take_round(), self._cores.used()
+        look, cores = self._meters.take_round(), self._cores.used()
         report = _RoundReport(times, finite, elapsed_s, look, cores)
         reports = self._team.gather_on_leader(report)
         decision = self._team.from_leader(self._decided(at_s, order, reports) if reports else None)
@@ -197,7 +203,7 @@ class MeasuringLoop:
         round_ = Round(
             blocks=tuple(self._collect(run.variant, reports) for run in order),
             at_s=at_s,
-            other_cores=self.other_load.of_round([report.cores for report in reports]),
+            other_cores=self._other_load.of_round([report.cores for report in reports]),
             clock_mhz=tuple(report.look.clock_mhz for report in reports),
             throttled=tuple(report.look.throttled for report in reports),
             temperature_c=tuple(report.look.temperature_c for report in reports),
@@ -227,12 +233,12 @@ class MeasuringLoop:
         self._stopwatch.start()
         for index in range(discarded + timed):
             if index == discarded:
-                self.meters.start(run.variant)
+                self._meters.start(run.variant)
             run.step()
             self._stopwatch.lap()
             if index == 3 * (discarded + timed) // 4:
                 late = self._device.moment()
-        self.meters.look(run.variant, late)
+        self._meters.look(run.variant, late)
         if run.independent and self._team.size > 1:
             self._step_until_all_are_done(run)
         return self._stopwatch.read()[discarded : discarded + timed]

@@ -37,7 +37,7 @@ from raybench.worker.steps.profiling import (
     phases_of_trial,
     traces,
 )
-from raybench.worker.steps.rounds import MeasuringLoop
+from raybench.worker.steps.rounds import LoopResult, MeasuringLoop
 from raybench.worker.steps.setup import TrialModels
 from raybench.worker.steps.variants import VariantRun, Variants, measured_run, warm_up
 from raybench.worker.strategies.ddp import bucket_bytes, gradient_bytes
@@ -86,19 +86,18 @@ class StepsTrial:
         warmed_up, num_compiled = perf_counter(), self._models.num_compiled()
         self._refuse_if_nothing_compiled(num_compiled)
         periods = quota_periods()
-        loop = MeasuringLoop(self._request, self._team, self._device, variants, on_progress)
-        found = loop.run()
+        loop = MeasuringLoop(self._request, self._team, self._device, variants, on_progress).run()
         on_progress(Progress("collect"))
         self._refuse_if_compiled_again(num_compiled)
         of_rounds = self._of_rounds_on_ranks(quota_used_up(periods), loop)
         result = None
         if self._team.leads:
             result = StepsResult(
-                rounds=tuple(found.rounds),
-                stopped_by=found.stopped_by,
-                loss=found.loss,
-                hosts=loop.other_load.hosts,
-                host_cores=loop.other_load.host_cores,
+                rounds=tuple(loop.rounds),
+                stopped_by=loop.stopped_by,
+                loss=loop.loss,
+                hosts=loop.hosts,
+                host_cores=loop.host_cores,
                 **of_rounds,
                 **of_warm_up,
                 **self._of_model(),
@@ -109,12 +108,12 @@ class StepsTrial:
                 pass_collectives=variants.pass_collectives,
                 setup_s=set_up - began,
                 warmup_s=warmed_up - set_up,
-                measure_s=found.seconds,
+                measure_s=loop.seconds,
             )
         self._models.drop_anchor()
         variants.runs.clear()  # with what only the rounds ran
-        result = self._with_auxiliary(result, variants, tuple(found.step_times))
-        return Outcome("complete", result=result, step_times=tuple(found.step_times))
+        result = self._with_auxiliary(result, variants, tuple(loop.step_times))
+        return Outcome("complete", result=result, step_times=tuple(loop.step_times))
 
     def _count_or_step(self, models: StrategyModels) -> None:
         """A step of the bare model, its operations counted once for each batch of a group's trials."""
@@ -173,14 +172,14 @@ class StepsTrial:
                 "compile: torch compiled again within the rounds: shapes of batches or the graph change"
             )
 
-    def _of_rounds_on_ranks(self, quota: float | None, loop: MeasuringLoop) -> dict[str, Any]:
+    def _of_rounds_on_ranks(self, quota: float | None, loop: LoopResult) -> dict[str, Any]:
         """Fields with a value of each rank, when the rounds are done."""
         own = {
             "quota_used_up": quota,
             "nccl_networks": self._device.networks(),
-            "pcie_links": loop.meters.pcie_link,
+            "pcie_links": loop.pcie_link,
             "numa_nodes": self._device.numa_node(),
-            "allocator_retries": loop.meters.allocator_retries,
+            "allocator_retries": loop.allocator_retries,
         }
         ranks = self._team.gather(own)
         return {name: tuple(each[name] for each in ranks) for name in own}
