@@ -124,8 +124,10 @@ def _on_network(
     console: Console,
 ) -> list[dict[str, KnobValue]]:
     """Print what more devices on a network would bring; the rows of the file."""
-    if not all(map(network.joins, options.world_sizes or ())):
-        raise RequestError(f"--network: a network that joins these world sizes (received {network.name})")
+    if unjoined := [size for size in options.world_sizes or () if not network.joins(size)]:
+        raise RequestError(
+            f"--network: a network that joins {unjoined[0]:,} devices (received {network.name})"
+        )
     more = source.facts and more_devices(
         source.facts, network, options.world_sizes, devices_per_node=source.devices_per_node
     )

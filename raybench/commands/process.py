@@ -39,7 +39,7 @@ def leave(command: Callable[[], int]) -> NoReturn:
 
 def leave_without(error: OSError) -> NoReturn:
     """End the command where the system refuses: one line with the path, where there is one, and why."""
-    what = "this cannot go on: " if error.filename is None else ""
+    what = "this cannot continue: " if error.filename is None else ""
     print(printable(f"{what}{system_words(error)}"), file=sys.stderr)
     try:
         sys.stdout.flush()

@@ -52,20 +52,21 @@ def read_nccl_tests(path: Path) -> tuple[LoggedMessage, ...]:
         RequestError: it is no log of nccl-tests, or does not say of what or on which devices.
     """
     tests = re.split(r"(?m)^(?=.*# nThread)", _text(path))[1:]
-    found = [message for test in tests for message in _messages(path, test)]
+    names = _NAME.findall(path.name) if len(tests) == 1 else []
+    found = [message for test in tests for message in _messages(path, test, names)]
     if not found:
         rule = f"a log of nccl-tests with times of {', '.join(COLLECTIVES)} on several devices"
         raise RequestError(f"{path}: {rule} (received none)")
     return tuple(found)
 
 
-def _messages(path: Path, test: str) -> list[LoggedMessage]:
-    """One test's rows."""
+def _messages(path: Path, test: str, names: Sequence[str]) -> list[LoggedMessage]:
+    """One test's rows; ``names``: of the file, where it has no other test."""
     rows, columns = list[tuple[int, list[float]]](), list[str]()
     for line in test.splitlines():
         if " algbw " in line and " time " in line:
-            names = line.split()
-            columns = [name for name in names[names.index("time") :] if name != "timestamp"]
+            words = line.split()
+            columns = [word for word in words[words.index("time") :] if word != "timestamp"]
         elif (row := _ROW.search(line)) and columns:
             values = [each for each in row[2].split() if not _TIMESTAMP.fullmatch(each)][-len(columns) :]
             pairs = zip(columns, values, strict=False)
@@ -78,10 +79,10 @@ def _messages(path: Path, test: str) -> list[LoggedMessage]:
         raise RequestError(f'{path}: lines "#  Rank 0 ... on HOST device 0", the devices (received none)')
     hosts = [host for group, host, _ in ranks if group == ranks[0][0]]  # with NCCL_TESTS_SPLIT of several
     concluded = _CONCLUDED.search(test)
-    names = [concluded[1]] if concluded else _NAME.findall(path.name)
+    names = [concluded[1]] if concluded else names
     if rows and not names:
         raise RequestError(
-            f"{path}: a file's name that has the test's, as all_gather_perf.log: the log does not"
+            f"{path}: a log of one test with its name, as all_gather_perf.log: this one does not say which"
         )
     if not rows or names[-1] not in COLLECTIVES or len(hosts) < 2:
         return []

@@ -13,6 +13,7 @@ traces/          of profiled trials: one directory a trial, with files of every 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -250,6 +251,8 @@ class ResultsDirectory(AbstractContextManager["ResultsDirectory"]):
 
     def _write_line(self, line: bytes) -> None:
         with (self.path / TRIALS).open("r+b", buffering=0) as file:
+            if file.seek(0, os.SEEK_END) < self._good_end:
+                raise OSError(errno.EIO, "trials.jsonl was cut by someone else")
             # A torn line of a killed process ends here, as does half a line of a full disk.
             file.truncate(self._good_end)
             file.seek(self._good_end)

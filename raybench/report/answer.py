@@ -131,7 +131,8 @@ def _other_batches(results: StudyResults, headline: TrialRecord) -> str:
         return ""
     faster = [batch for batch, speedup in over_one.items() if speedup.low >= 1 and batch > slower[-1]]
     above = f", but not at {min(faster):,}" if faster else ""
-    return f"they are slower at batch {', '.join(f'{batch:,}' for batch in slower)}{above}"
+    every = " and ".join(f"{batch:,}" for batch in slower)
+    return f"they are slower at {'batches' if len(slower) > 1 else 'batch'} {every}{above}"
 
 
 # --- why not better
@@ -299,9 +300,12 @@ def _fewer_devices(results: StudyResults) -> list[str]:
     advice, use = results.device_advice, results.recommendation
     if advice is None or advice.ratio is None or advice.ratio.high >= 1:
         return []
-    using = "" if use is None or use.is_default else f"with {use.label} "
-    most = f"{using}{advice.asked.config.world_size:,}"
-    return [f"use {devices_of(advice.record.config)}: {most} are {advice.ratio.value:.2f} times as fast"]
+    if use is None or not advice.asked.config.same_question(use.config):
+        return []  # not measured with the setting to use
+    using = "" if use.is_default else f"with {use.label} "
+    most, fewer = f"{using}{advice.asked.config.world_size:,}", advice.record.config
+    than = f"{advice.ratio.value:.2f} times as fast as {fewer.world_size:,}"
+    return [f"use {devices_of(fewer)}: {most} are {than}"]
 
 
 def to_use(results: StudyResults) -> Recommendation | None:
@@ -313,7 +317,7 @@ def to_use(results: StudyResults) -> Recommendation | None:
         one = use.config.model_copy(update={"world_size": 1, "setting": use.config.setting.at(1)})
         label = difference_words(results.study, one)
         return replace(use, config=one, label=label, nodes=1, gain=None)
-    if advice is not None and _fewer_devices(results) and advice.asked.config.same_question(use.config):
+    if advice is not None and _fewer_devices(results):
         return replace(use, config=advice.record.config, nodes=advice.record.nodes or 1, gain=None)
     return use
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from raybench.analysis.labels import devices_of
 from raybench.analysis.recommendation import Recommendation
 from raybench.analysis.results import StudyResults
 from raybench.machine.host import KEPT_BY_MALLOC, MALLOC_PREFIX
@@ -209,8 +210,8 @@ def variables_of(use: Recommendation) -> str:
 def _sentences(results: StudyResults, use: Recommendation) -> list[str]:
     """Whose code it is, and what to know of it; why this setting is the report's answer."""
     gain = f" ({percent(use.gain.gain, sign=True)} samples/s)" if use.gain and not use.is_default else ""
-    alone = "" if use is results.recommendation else f" for one {results.device_word}, as several are slower"
-    said = [f"This is the code of {use.label}{gain}{alone}."]
+    fewer = "" if use is results.recommendation else f" for {devices_of(use.config)}, as more are slower"
+    said = [f"This is the code of {use.label}{gain}{fewer}."]
     default = results.default.config if results.default else use.config
     now, size = use.config.global_batch_size, {"world_size": use.config.world_size}
     if (before := default.model_copy(update=size).global_batch_size) != now:

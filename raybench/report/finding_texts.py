@@ -144,8 +144,7 @@ FIX: Mapping[FindingName | Reason, str] = {
     FindingName.RARE_SLOW_STEPS: "look for programs, garbage collection or checkpoints that come and go",
     FindingName.LOSSES_DISAGREE: "find what the strategy computes differently before you use its speed",
     FindingName.SAME_SAMPLES: (
-        "give the loader a DistributedSampler, else an epoch takes as long as on one device, or set "
-        "--samples-per-step if ranks share a batch"
+        "give the loader a DistributedSampler, as without it an epoch takes as long as on one device"
     ),
     FindingName.NOT_ALL_MEASURED: "use a smaller batch, if memory is the reason and you need it",
     Reason.CRASHED: "fix the error, then resume",

@@ -36,4 +36,4 @@ def test_a_factory_that_fails_is_a_line_before_anything_starts(tmp_path: Path, r
 def test_an_output_that_is_full_is_a_line(ready: Ready) -> None:
     onto_a_full_disk = "import os; os.dup2(os.open('/dev/full', os.O_WRONLY), 1)\n"
     done = ready.run(f"{onto_a_full_disk}from raybench.study import main; main()", "list")
-    assert (done.returncode, done.stderr) == (2, "this cannot go on: No space left on device\n")
+    assert (done.returncode, done.stderr) == (2, "this cannot continue: No space left on device\n")

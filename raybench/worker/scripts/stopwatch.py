@@ -108,7 +108,7 @@ class About:
     full_step: int  # samples of the usual step, which an epoch's last one may fall short of
     passes: int  # backward ones of a step, of different batches
     epoch_samples: int | None
-    first_samples: int | None  # a checksum of the first batch's places in the data set; None: it streams
+    first_samples: int | None  # a checksum of a batch and its places in the data set; None: it streams
     num_parameters: int
     overridden: Mapping[str, str]  # arguments of DDP that the study's knobs have replaced, as they were
     gradient_bytes: int | None
@@ -310,8 +310,9 @@ class Stopwatch:
             places = asked.popleft() if asked else None
             number = _number_in(batch, loader) if places is None else len(places)
             if torch.is_grad_enabled():  # else it is of an evaluation
-                if self._first_samples is None and places is not None:
-                    self._first_samples = zlib.crc32(repr(places).encode())
+                if self._first_samples is None and self._steps and places is not None:
+                    # torch writes the ends of what is large, which is enough to tell it from another
+                    self._first_samples = zlib.crc32(repr((places, batch)).encode())
                 data_set = id(loader._dataset), _number_of(loader)
                 batches, samples = self._drawn.get(data_set, (0, 0))
                 self._drawn[data_set] = batches + 1, samples + number

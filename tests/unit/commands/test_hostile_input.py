@@ -168,12 +168,12 @@ def system_error(number: int, *path: str) -> OSError:
 @pytest.mark.parametrize(
     ("error", "said"),
     [
-        (system_error(errno.EMFILE), "this cannot go on: Too many open files"),
-        (system_error(errno.ENOMEM), "this cannot go on: Cannot allocate memory"),
-        (system_error(errno.ECONNREFUSED), "this cannot go on: Connection refused"),
-        (OSError("no such weights"), "this cannot go on: OSError: no such weights"),
-        (system_error(errno.ENOSPC), "this cannot go on: No space left on device"),
-        (system_error(errno.EIO), "this cannot go on: Input/output error"),
+        (system_error(errno.EMFILE), "this cannot continue: Too many open files"),
+        (system_error(errno.ENOMEM), "this cannot continue: Cannot allocate memory"),
+        (system_error(errno.ECONNREFUSED), "this cannot continue: Connection refused"),
+        (OSError("no such weights"), "this cannot continue: OSError: no such weights"),
+        (system_error(errno.ENOSPC), "this cannot continue: No space left on device"),
+        (system_error(errno.EIO), "this cannot continue: Input/output error"),
         (system_error(errno.EACCES, "a/font.ttf"), "a/font.ttf: Permission denied"),
     ],
     ids=str,

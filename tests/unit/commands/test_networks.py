@@ -145,7 +145,7 @@ def test_predict_names_what_it_lacks_and_a_node_that_is_too_small(tmp_path: Path
     assert "more than the 8 devices of a node: 8x10Gbit/s does not say how these are joined" in inside
     assert "(received 4, 8)" in inside
     too_small = invoke("predict", results, "--network", "4xnvlink-4", "--world-sizes", "8")[1]
-    assert "--network: a network that joins these world sizes (received 4xnvlink-4)" in too_small
+    assert "--network: a network that joins 8 devices (received 4xnvlink-4)" in too_small
     table = tmp_path / "steps.csv"
     table.write_text("nodes,world_size,batch_size,step_time_s\n1,1,8,0.1\n1,2,8,0.1\n")
     assert "--network: a results directory" in invoke("predict", table, "--network", "1x10Gbit/s")[1]

@@ -382,14 +382,14 @@ def slower_at(**speedups: float) -> str:
     """What the answer says of other batches than 8, the default, which two devices train as fast as one."""
     of_batches = {(int(batch.removeprefix("b")),): exactly(value / 2) for batch, value in speedups.items()}
     answer = answer_of(planted({(8,): exactly(0.5)} | of_batches, "batch_size"))
-    return answer.partition(", and they are slower at batch ")[2].partition(".")[0]
+    return answer.partition(", and they are slower at batch")[2].partition(".")[0]
 
 
 def test_other_batches_at_which_devices_are_slower_are_named() -> None:
-    assert slower_at(b32=0.9) == "32"
-    assert slower_at(b32=0.8, b128=1.5) == "32, but not at 128"
-    assert slower_at(b32=0.8, b128=0.9, b512=1.2, b1024=1.5) == "32, 128, but not at 512"
-    assert slower_at(b32=1.2, b128=0.9) == "128"  # a larger batch than one that pays
+    assert slower_at(b32=0.9) == " 32"
+    assert slower_at(b32=0.8, b128=1.5) == " 32, but not at 128"
+    assert slower_at(b32=0.8, b128=0.9, b512=1.2, b1024=1.5) == "es 32 and 128, but not at 512"
+    assert slower_at(b32=1.2, b128=0.9) == " 128"  # a larger batch than one that pays
     assert slower_at(b32=1.2) == ""
     assert slower_at(b32=0.999) == ""  # not certainly
 
@@ -413,10 +413,19 @@ def test_more_devices_that_are_slower_than_fewer_are_not_advised() -> None:
     """As eight were advised where four are faster; the code to use is for those."""
     results = on_two_nodes(2.0)
     (change,) = _clauses(results, "What to change")
-    assert change.startswith("Use 4 devices: 8 are 0.80 times as fast.")
+    assert change.startswith("Use 4 devices: 8 are 0.80 times as fast as 4.")
     use = to_use(results)
     assert use is not None
     assert (use.config.world_size, use.nodes) == (4, 1)
+    code = use_it(results)
+    assert code is not None
+    assert code.sentences[0].endswith(" for 4 devices, as more are slower.")
+    assert "--nproc-per-node=4" in code.variables
+    other = use.config.model_copy(
+        update={"setting": use.config.setting.model_copy(update={"static_graph": True})}
+    )
+    of_other = replace(results, recommendation=replace(use, config=other))  # not measured on fewer
+    assert "Use 4" not in answer_of(of_other)
     (change,) = _clauses(on_two_nodes(2.49), "What to change")  # not certainly slower
     assert "Use 4" not in change
 

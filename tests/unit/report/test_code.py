@@ -266,7 +266,7 @@ def test_where_one_device_is_advised_the_code_is_of_one(mode: str, costs: Callab
     results = planted(sent, "batch_size", "gradient_compression", scaling={"mode": mode})
     section = use_it(results)
     assert section is not None
-    assert section.sentences == ("This is the code of the default for one device, as several are slower.",)
+    assert section.sentences == ("This is the code of the default for 1 device, as more are slower.",)
     assert "init_process_group" not in section.loop
     assert "        batch_size=64,\n" in section.loop
     assert section.variables.endswith("\npython train.py")

@@ -116,6 +116,25 @@ def of_a_loader(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Drawn]:
     return count
 
 
+def test_a_batch_is_known_by_its_samples_and_by_what_is_in_them(
+    of_a_loader: Callable[..., Drawn],  # puts back what is watched
+) -> None:
+    """A data set that a script divides among its ranks has other samples at the same places."""
+
+    def known(data: Any, steps: int = 1, **how: Any) -> int | None:
+        watch, _ = stopwatch()
+        watch._watch_loaders()
+        watch._steps = [{}] * steps
+        next(iter(DataLoader(data, batch_size=4, **how)))
+        return watch._first_samples
+
+    whole = torch.arange(16)
+    assert known(whole) == known(whole) != known(whole[8:])
+    assert known(whole, sampler=range(4, 8)) != known(whole)
+    assert known(torch.zeros(16), sampler=range(4, 8)) != known(torch.zeros(16))
+    assert known(whole, steps=0) is None  # as one that is looked at before the training
+
+
 @pytest.fixture
 def drawn(of_a_loader: Callable[..., Drawn]) -> Callable[..., int]:
     """Of that the samples."""
