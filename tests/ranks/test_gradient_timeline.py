@@ -33,10 +33,13 @@ def _waits(kib: tuple[int, ...], layer_s: float, sample_s: float) -> FactorySpec
 
 
 WAITS = _waits(KIB, FIXED_S, SAMPLE_S)
+MORE_S = 0.004  # of a layer that waits longer
+MOST = 2.0  # over what was planted: a sleep of 4 ms on a slow machine
 MLP = MLPSpec(name="mlp", input_dim=256, hidden_dim=512, output_dim=64, num_layers=4)
 TEXT = TextSpec(name="text", vocab_size=4000, sequence_length=16)
 CASES: dict[str, tuple[WorkloadSpec, Setting]] = {
     "waits": (WAITS, Setting(batch_size=BATCH)),
+    "waits longer": (_waits(KIB, FIXED_S + MORE_S, SAMPLE_S), Setting(batch_size=BATCH)),
     "waits in pieces": (WAITS, Setting(batch_size=BATCH, bucket_cap_mb=1.0, gradient_accumulation=3)),
     "mlp": (MLP, Setting(batch_size=8)),
     "mlp in small buckets": (MLP, Setting(batch_size=8, bucket_cap_mb=0.5, gradient_as_bucket_view=True)),
@@ -96,13 +99,16 @@ def test_buckets_are_those_that_ddp_has_rebuilt(case: str, results: Results) -> 
 
 
 def test_moments_are_the_planted_ones(results: Results) -> None:
-    timeline = results["waits"].gradient_timeline
+    """What a machine adds to a wait is in both; a layer's backward pass waits twice as long."""
+    timeline, longer = (results[name].gradient_timeline for name in ("waits", "waits longer"))
     assert timeline is not None
+    assert longer is not None
     assert timeline.parameter_bytes == tuple(1024 * each for each in reversed(KIB))
-    # a layer's backward pass waits twice as long as its forward one
-    for place, ready_s in enumerate(timeline.ready_s, start=1):
-        assert ready_s == pytest.approx(2 * LAYER_S * place, rel=0.25, abs=0.002)
-    assert timeline.before_s == pytest.approx(LAYER_S * len(KIB), rel=0.25)
+    both = zip(timeline.ready_s, longer.ready_s, strict=True)
+    for place, (ready_s, later_s) in enumerate(both, start=1):
+        assert later_s - ready_s == pytest.approx(2 * MORE_S * place, rel=0.25, abs=0.002)
+        assert 2 * LAYER_S * place <= ready_s < MOST * 2 * LAYER_S * place
+    assert longer.before_s - timeline.before_s == pytest.approx(MORE_S * len(KIB), rel=0.25)
     assert timeline.backward_s >= timeline.ready_s[-1]
     assert timeline.micro_batch_s is None
     assert timeline.communication_cores is not None
