@@ -286,7 +286,7 @@ def one_device_words(results: StudyResults) -> list[str]:
     if use is None or use.is_default:
         why = f": {many:,} are {speedup.value:.2f} times as fast{by_mean}" if by_mean else ""
         return [f"{use_one}{', and measure again without it' if under_load else ''}{why}"]
-    if advice.asked is not results.reference_of(use.config):
+    if not advice.asked.config.same_question(use.config):
         return []  # one device was not measured with the setting to use
     alone = use.config.model_copy(update={"world_size": 1})
     of_one = difference_words(results.study, alone)  # without what has no effect there
@@ -298,14 +298,13 @@ def one_device_words(results: StudyResults) -> list[str]:
 def _fewer_devices(results: StudyResults) -> list[str]:
     """That fewer of several devices are faster than all of them with the setting to use."""
     advice, use = results.device_advice, results.recommendation
-    if advice is None or advice.ratio is None or advice.ratio.high >= 1:
+    if advice is None or (ratio := advice.ratio) is None or ratio.high >= 1:
         return []
     if use is None or not advice.asked.config.same_question(use.config):
         return []  # not measured with the setting to use
     using = "" if use.is_default else f"with {use.label} "
     most, fewer = f"{using}{advice.asked.config.world_size:,}", advice.record.config
-    than = f"{advice.ratio.value:.2f} times as fast as {fewer.world_size:,}"
-    return [f"use {devices_of(fewer)}: {most} are {than}"]
+    return [f"use {devices_of(fewer)}: {most} are {ratio.value:.2f} times as fast as {fewer.world_size:,}"]
 
 
 def to_use(results: StudyResults) -> Recommendation | None:

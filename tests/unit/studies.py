@@ -101,18 +101,6 @@ def without_intervals(words: str) -> str:
     return re.sub(r" \[[^\]]*\]", "", words)
 
 
-def with_others(record: TrialRecord, cores: float) -> TrialRecord:
-    """The record, had others taken so many of two cores in every round."""
-    assert record.steps is not None
-    rounds = [each.model_copy(update={"other_cores": (cores,) * 2}) for each in record.steps.rounds]
-    given = {
-        "rounds": tuple(rounds),
-        "hosts": (0, 0),
-        "host_cores": (2, 2),
-    }
-    return record.model_copy(update={"result": record.steps.model_copy(update=given)})
-
-
 def metered(records: Iterable[TrialRecord], joules: float) -> list[TrialRecord]:
     """Those of steps, had a step of all devices taken so much energy."""
     return [
