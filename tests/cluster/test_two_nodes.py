@@ -36,7 +36,7 @@ def test_package_and_factory_travel_and_every_figure_names_its_node(run: Run, st
     assert "node-1, node-2" in (study.parent / "out" / "report" / "report.md").read_text()
 
 
-@pytest.mark.promise("doctor")
+@pytest.mark.promise("doctor of a cluster")
 def test_doctor_sees_every_node_and_the_way_between_them(
     run: Run, study: Path, two_nodes: LocalNodes
 ) -> None:

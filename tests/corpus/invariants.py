@@ -459,8 +459,6 @@ NOWHERE = {
     r"ommunication is less than 1%": "a bound",
     r"train at most [\d.]+x": "the end of an interval",
     r"ommunication is at most \d+%": "the end of an interval, whose table has milliseconds",
-    r"[Ee]xpect [^\n]*? again": "another run: `what_another_run_gives`",
-    r"within ±[\d.]+ points": "a tolerance that the study sets",
 }
 
 
@@ -496,6 +494,23 @@ def what_another_run_gives(drawn: Drawn) -> list[str]:
         for ends in said
         if any(abs(float(end) - there) > 0.51 for end, there in zip(ends, own, strict=True))
     ]
+
+
+def what_the_first_line_says(drawn: Drawn) -> list[str]:
+    """Speed-up and efficiency of the answer are those of the headline's row, with their intervals."""
+    headline = drawn.results.headline
+    row = next((each for each in drawn.rows if headline and each["trial_id"] == headline.trial_id), None)
+    if row is None or not row["efficiency"]:
+        return []
+    own = {"x": float(row["speedup"]), "%": 100 * float(row["efficiency"])}
+    wrong = list[str]()
+    for text in (drawn.box.partition("\n")[0], drawn.answer):
+        text = re.sub(r"(\d) times as fast", r"\1x as fast", text)
+        for unit, value in own.items():
+            said = next((each for each in figures_of(text) if each.unit == unit), None)
+            if said is None or not said.is_same(exact(value, unit)):
+                wrong.append(f"{said and said.text} said, {value:.4g}{unit} in summary.csv")
+    return wrong
 
 
 EXPECTED = re.compile(r"[Ee]xpect (\d+) to (\d+)% efficiency")

@@ -50,6 +50,12 @@ def test_what_another_run_gives_is_that_of_its_row(drawn: Drawn) -> None:
     assert len(invariants.what_another_run_gives(planted)) == 1
 
 
+def test_the_first_line_is_the_headlines_row(drawn: Drawn) -> None:
+    assert invariants.what_the_first_line_says(drawn) == []
+    others = re.sub(r"\d+%", lambda found: f"{int(found[0][:-1]) - 1}%", drawn.answer, count=1)
+    assert len(invariants.what_the_first_line_says(replace(drawn, answer=others))) == 1
+
+
 def test_rows_are_the_records(drawn: Drawn) -> None:
     assert invariants.rows_that_do_not_match(drawn) == []
 

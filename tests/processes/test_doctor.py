@@ -1,8 +1,11 @@
 """This machine is examined, and two workers talk to each other."""
 
+import pytest
+
 from raybench.machine.checks import examine
 
 
+@pytest.mark.promise("doctor")
 def test_this_machine_is_examined_and_two_workers_all_reduce():
     found = examine()
     assert {

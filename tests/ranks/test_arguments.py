@@ -269,6 +269,7 @@ def section_of(strategy: str) -> UseIt:
     return section
 
 
+@pytest.mark.promise("arguments")
 @pytest.mark.parametrize("strategy", list(SETTINGS))
 @pytest.mark.parametrize("framework", list(BY))
 def test_it_trains_as_it_says(framework: str, strategy: str, ranks: Ranks, tmp_path: Path) -> None:

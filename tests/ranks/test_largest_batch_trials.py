@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 
@@ -71,6 +72,7 @@ def _find_all() -> dict[str, list[str]]:
     return lines
 
 
+@pytest.mark.promise("largest batch")
 def test_probes_on_two_ranks():
     by_rank = run_ranks(_find_all, 2)
     assert by_rank[0] == by_rank[1]

@@ -79,6 +79,7 @@ def names_of(trace: list[dict[str, Any]]) -> list[str]:
     return [event["name"] for event in trace if event.get("ph") == "X"]
 
 
+@pytest.mark.promise("traces")
 def test_every_rank_has_a_trace_that_tensorboard_finds(served: dict[str, Outcome]) -> None:
     files = served["profiled"].files
     assert [file.name for file in files] == ["rank0.pt.trace.json.gz", "rank1.pt.trace.json.gz"]

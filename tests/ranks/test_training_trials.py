@@ -208,6 +208,7 @@ def test_one_device_trains_as_a_loop_written_by_hand(ranks):
         assert epoch.test_correct == correct
 
 
+@pytest.mark.promise("training")
 @pytest.mark.parametrize("name", ["together", "accumulated", "sharded", "unsharded"])
 def test_two_ranks_train_as_one_device_at_the_same_global_batch(ranks, name):
     """50 samples in steps of 16: gradients of every step, the uneven last one included, are the same."""

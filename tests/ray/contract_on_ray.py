@@ -28,7 +28,7 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerGroupRunn
     runner.close()
 
 
-class TestRaysGroup(ContractOfARunner):
+class OfScripts:
     def test_a_script_makes_its_own_group_beside_rays(self, runner: WorkerGroupRunner) -> None:
         """Its processes are children of Ray's workers, which serve on."""
         runner.start(SIZE, {})
@@ -38,4 +38,7 @@ class TestRaysGroup(ContractOfARunner):
         assert isinstance(outcome.result, StepsResult)
         assert {block.variant for each in outcome.result.rounds for block in each.blocks} == {"local", "ddp"}
         assert outcome.result.samples_per_step == SIZE * 8
-        assert run(runner, steps())[0].state == "complete"
+
+
+class TestRaysGroup(ContractOfARunner, OfScripts):
+    """The script's trial is the first: tests of bases are run from the last base on."""

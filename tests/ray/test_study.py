@@ -181,7 +181,6 @@ def test_writes_every_file_of_the_contract(smoke: Smoke) -> None:
     assert environment["packages"]["torch"]
 
 
-@pytest.mark.promise("plain pipe")
 def test_piped_output_is_plain_lines(smoke: Smoke) -> None:
     output = smoke.command.output
     assert "\x1b" not in output

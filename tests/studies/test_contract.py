@@ -10,7 +10,7 @@ import pytest
 from raybench.launch.cluster import Cluster
 from raybench.machine.host import WorkerNeeds
 from tests.support import budget
-from tests.support.contract_of_a_runner import ContractOfARunner, ContractOfGroups
+from tests.support.contract_of_a_runner import ContractOfARunner
 from tests.support.ranks_runner import RanksRunner
 
 
@@ -24,8 +24,4 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RanksRunner]:
 
 
 class TestRanks(ContractOfARunner):
-    pass
-
-
-class TestGroupsOfRanks(ContractOfGroups):
     pass

@@ -47,7 +47,7 @@ def test_what_torchrun_runs_is_measured(name: str, args: str, batch: str, tmp_pa
         (batch, "1"): int(batch),
         (batch, "2"): 2 * int(batch),
     }
-    assert float(found[batch, "2"]["efficiency"]) > 0
+    assert 0 < float(found[batch, "2"]["efficiency"]) < 2
     # transformers looks for unused parameters, Lightning sends a flag in every step
     assert bool(found[batch, "2"]["exposed_communication_s"]) == (name == "with_accelerate.py")
     report = (tmp_path / "out" / "report" / "report.md").read_text()
@@ -63,7 +63,7 @@ def test_knobs_reach_the_script_and_a_study_goes_on(tmp_path: Path) -> None:
     found = rows(tmp_path)
     assert {batch for batch, _ in found} == {"4", "8"}
     assert any(row["exposed_communication_s"] for row in found.values())
-    assert all(float(row["step_time_s"]) >= float(batch) / 1e3 for (batch, _), row in found.items())
+    assert all(1 <= float(row["step_time_s"]) * 1e3 / float(batch) < 10 for (batch, _), row in found.items())
     number = len(read_records(tmp_path))
     for typed in ((), script[:3]):
         again = ForkedCommand("scaling", *typed, "--resume", "--output", "out", folder=tmp_path)

@@ -1,14 +1,12 @@
 """What every ``TrialRunner`` does: the fake, the one over forked ranks, and Ray's worker group.
 
 A subclass of ``ContractOfARunner`` has a fixture ``runner``, of the class, that starts no group by itself;
-all of its tests share one group of two. ``ContractOfGroups`` asks for new ones.
+all of its tests share one group of two, until the last but one asks for others.
 """
 
 from __future__ import annotations
 
 from typing import Any
-
-import pytest
 
 from raybench.launch.runner import TrialRunner
 from raybench.records.messages import Outcome, Progress
@@ -98,21 +96,17 @@ class ContractOfARunner:
         assert runner.start(SIZE, {}).number == number
         assert run(runner, steps(10))[0].state == "complete"
 
+    def test_another_size_other_variables_and_new_processes_are_another_group(
+        self, runner: TrialRunner
+    ) -> None:
+        first = runner.start(SIZE, {})
+        smaller = runner.start(1, {})
+        other = runner.start(1, {"PLANTED": "a"})
+        anew = runner.start(1, {"PLANTED": "a"}, anew=True)
+        assert first.number < smaller.number < other.number < anew.number
+        assert [len(each.members) for each in (first, smaller, other, anew)] == [SIZE, 1, 1, 1]
+        assert runner.start(1, {"PLANTED": "a"}).number == anew.number
+
     def test_at_the_end_nothing_is_left_however_often_it_is_closed(self, runner: TrialRunner) -> None:
-        runner.start(SIZE, {})
         runner.close()
         runner.close()
-
-
-class ContractOfGroups:
-    def test_other_variables_are_another_group(self, runner: TrialRunner) -> None:
-        first = runner.start(SIZE, {}).number
-        assert runner.start(SIZE, {"PLANTED": "a"}).number > first
-
-    def test_new_processes_are_another_group(self, runner: TrialRunner) -> None:
-        first = runner.start(SIZE, {"PLANTED": "a"}).number
-        assert runner.start(SIZE, {"PLANTED": "a"}, anew=True).number > first
-
-    @pytest.mark.parametrize("size", [1, 3])
-    def test_another_size_is_another_group(self, runner: TrialRunner, size: int) -> None:
-        assert len(runner.start(size, {}).members) == size

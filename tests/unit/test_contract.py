@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import shutil
 import tomllib
 from collections.abc import Iterator
 from dataclasses import fields
@@ -126,6 +127,20 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def names_in(folder: Path) -> set[str]:
     return {path.name + "/" * path.is_dir() for path in folder.iterdir() if path.name[0] != "."}
+
+
+@pytest.mark.promise("report again")
+def test_the_report_is_made_of_the_records(results: Path) -> None:
+    """What is lost of it comes again, to the letter; what it is made of is not touched."""
+    report = results / "report"
+    made = {path.name: path.read_bytes() for path in report.iterdir() if path.is_file()}
+    records = (results / "trials.jsonl").read_bytes()
+    shutil.rmtree(report)
+    done = CliRunner().invoke(command_line.app, ["report", str(results), "--quiet"])
+    assert done.exit_code == 0, done.output
+    assert {"report.html", "summary.csv"} < set(made)
+    assert {path.name: path.read_bytes() for path in report.iterdir() if path.is_file()} == made
+    assert (results / "trials.jsonl").read_bytes() == records
 
 
 def test_files_of_a_results_directory(results: Path) -> None:

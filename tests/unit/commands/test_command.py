@@ -309,6 +309,7 @@ def test_list_names_each_study_with_its_question():
     assert all("?" in line for line in lines)
 
 
+@pytest.mark.promise("studies")
 def test_what_show_prints_is_a_study(tmp_path):
     (tmp_path / "shown.toml").write_text(command("show", "default").output)
     assert load_study(tmp_path / "shown.toml") == load_study(Path(packaged("default")))
@@ -326,6 +327,7 @@ def test_every_field_is_explained():
         assert re.search(rf"^{name}: .+\n    \S", shown, re.MULTILINE), name
 
 
+@pytest.mark.promise("dry run")
 def test_a_dry_run_prints_the_plan_and_starts_nothing(tmp_path):
     done = scaling("--world-sizes", "1", "--batch-sizes", "64,32", "--precision", "fp32,bf16", "--grid")
     assert done.code == 0

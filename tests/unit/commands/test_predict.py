@@ -215,6 +215,7 @@ def results(folder: Path, sizes: tuple[int, ...] = (1, 2, 4, 8), **fields: Any) 
     return folder / "results"
 
 
+@pytest.mark.promise("predict")
 def test_a_results_directory_and_its_summary_say_the_same(tmp_path: Path) -> None:
     directory = results(tmp_path, cost={"price_per_device_hour": 1.5})
     options = ("--world-sizes", "16,32", "--devices-per-node", "64")
@@ -348,6 +349,7 @@ def test_logs_of_nccl_tests_are_a_network(tmp_path: Path) -> None:
     assert "a sweep of the trials' backend, gloo (received NCCL)" in backend
 
 
+@pytest.mark.promise("other tools")
 def test_a_report_of_several_runs_of_a_trainer(tmp_path: Path) -> None:
     files = []
     for size, step_s in ((1, 0.25), (2, 0.27), (4, 0.3)):

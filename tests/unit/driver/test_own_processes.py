@@ -76,6 +76,7 @@ class Clocked(FakeRunner):
         return Outcome(**{**vars(outcome), **told})
 
 
+@pytest.mark.promise("time budget")
 @pytest.mark.parametrize("search", [GRID, {"method": "optuna", "trials": 9}], ids=["grid", "optuna"])
 @pytest.mark.parametrize("seconds", [20, 60, 90, 170, 400, 3000])
 def test_the_deadline_is_kept_and_what_was_not_reached_is_named(

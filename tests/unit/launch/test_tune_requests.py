@@ -4,30 +4,14 @@ from __future__ import annotations
 
 import copy
 import pickle
-import threading
 from types import SimpleNamespace
 from typing import Any
 
 from raybench.launch.tune_runner import TuneRequests
 
-LIMIT_S = 30.0  # of what happens at once
-NOTHING_S = 0.05  # in which nothing is to happen
-
 
 def trial(number: int) -> Any:
     return SimpleNamespace(config={"number": number}, over=None)
-
-
-class Asking(threading.Thread):
-    """Tune's thread, which asks once."""
-
-    def __init__(self, requests: TuneRequests) -> None:
-        super().__init__(daemon=True)
-        self.requests, self.answer = requests, "none yet"  # type: Any
-        self.start()
-
-    def run(self) -> None:
-        self.answer = self.requests.suggest("asked")
 
 
 def test_trials_are_handed_out_one_after_the_other() -> None:
@@ -40,16 +24,6 @@ def test_trials_are_handed_out_one_after_the_other() -> None:
     assert first.over is not None
     assert requests.suggest("y") == {"number": 2}
     assert second.over is None
-
-
-def test_tune_sleeps_until_there_is_something_to_do() -> None:
-    requests = TuneRequests()
-    asking = Asking(requests)
-    asking.join(NOTHING_S)
-    assert asking.is_alive()
-    requests.hand(trial(7))
-    asking.join(LIMIT_S)
-    assert asking.answer == {"number": 7}
 
 
 def test_close_ends_tune_with_the_trial_that_runs() -> None:

@@ -429,6 +429,7 @@ def test_a_journal_of_before_is_replaced(tmp_path):
     assert [trial.user_attrs["trial_id"] for trial in complete] == [record.trial_id for _, record in found]
 
 
+@pytest.mark.promise("optuna-dashboard")
 def test_optuna_dashboard_reads_the_journal(tmp_path):
     planned = plan(name="a-name")
     searched(Search(planned, tmp_path / "optuna.log"), planned, 4, mixed_runner())

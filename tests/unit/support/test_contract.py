@@ -7,7 +7,7 @@ import pytest
 from raybench.records.record import State
 from raybench.records.requests import TrialRequest
 from tests.support import faulty
-from tests.support.contract_of_a_runner import ContractOfARunner, ContractOfGroups
+from tests.support.contract_of_a_runner import ContractOfARunner
 from tests.support.planted import FakeRunner
 
 
@@ -22,8 +22,4 @@ def runner() -> FakeRunner:
 
 
 class TestFake(ContractOfARunner):
-    pass
-
-
-class TestGroupsOfTheFake(ContractOfGroups):
     pass

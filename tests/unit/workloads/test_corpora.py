@@ -258,6 +258,7 @@ def test_columns_that_are_not_there_or_not_plain(tmp_path, hub_cache):
     assert said == "workload.label_column: a column of two: question, answer, label (received 'kind')"
 
 
+@pytest.mark.promise("texts of the hub")
 def test_a_data_set_of_the_hub(tmp_path, hub_cache, monkeypatch):
     import datasets
 

@@ -43,6 +43,7 @@ def chosen_by(spec: Study, *records: TrialRecord) -> WhatIf | None:
     return study_what_if(resolve(spec, records))
 
 
+@pytest.mark.promise("what if")
 @pytest.mark.parametrize("cap", [1.0, 2.0, 4.0, 25.0, "default"])
 @pytest.mark.parametrize("timeline_factor", [1.0, 1.3])
 def test_other_buckets_on_a_link_without_latency(cap: float | str, timeline_factor: float) -> None:

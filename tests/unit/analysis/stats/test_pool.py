@@ -145,6 +145,7 @@ def test_intervals_hold_planted_ratios_of_one_trial() -> None:
     assert held(lambda machine: [machine.visit("alone", "default")], EFFICIENCY) >= LEAST_HITS
 
 
+@pytest.mark.promise("one fit")
 def test_intervals_hold_planted_ratios_of_anchored_visits() -> None:
     def design(machine: Machine) -> list[Visit]:
         return machine.visits(
