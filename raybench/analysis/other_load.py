@@ -15,14 +15,16 @@ from raybench.records.results import StepsResult
 class Load:
     """Of the host that is worst off."""
 
-    rounds: tuple[float, ...]  # cores' worth of time taken, in each round in which it was told
+    host: int
     cores: int  # of the host
     spare: int  # of them, that the trial did not need
-    taken: float  # the median of the rounds, in the visit in which it is most
+    taken: float  # cores' worth of time: the median of the host's rounds, in the visit in which it is most
+    rounds: tuple[float, ...] = ()  # ``lost`` in each round in which it was told, of all visits
 
-    def lost(self, taken: float) -> float:
+    @property
+    def lost(self) -> float:
         """What others took beyond the cores to spare, as a share of all: at most so much of a step."""
-        return max(0.0, taken - self.spare) / self.cores
+        return max(0.0, self.taken - self.spare) / self.cores
 
 
 def load_of(config: Configuration, visits: Iterable[StepsResult]) -> Load | None:
@@ -33,14 +35,15 @@ def load_of(config: Configuration, visits: Iterable[StepsResult]) -> Load | None
         for round_ in steps.rounds:
             places = zip(steps.hosts, round_.other_cores, steps.host_cores, strict=False)
             loads = [
-                Load((taken,), cores, max(cores - each_needs * steps.hosts.count(host), 0), taken)
+                Load(host, cores, max(cores - each_needs * steps.hosts.count(host), 0), taken)
                 for host, taken, cores in set(places)  # ranks of one host tell the same
                 if taken is not None
             ]
-            rounds += sorted(loads, key=lambda one: one.taken - one.spare)[-1:]
+            rounds += sorted(loads, key=lambda one: (one.lost, one.taken - one.spare))[-1:]
         if rounds:
-            of_rounds = tuple(each.taken for each in rounds)
-            fullest = min(rounds, key=lambda each: each.spare)
-            found.append(replace(fullest, rounds=of_rounds, taken=median(of_rounds)))
-    worst = max(found, key=lambda each: each.taken, default=None)
+            # one round may have another host: the typical one is of the host that the middle round has
+            typical = sorted(rounds, key=lambda each: each.lost)[len(rounds) // 2]
+            taken = median(each.taken for each in rounds if each.host == typical.host)
+            found.append(replace(typical, taken=taken, rounds=tuple(each.lost for each in rounds)))
+    worst = max(found, key=lambda each: (each.lost, each.taken), default=None)
     return worst and replace(worst, rounds=tuple(itertools.chain(*(each.rounds for each in found))))

@@ -21,6 +21,7 @@ from raybench.analysis.cost import steps_time
 from raybench.analysis.phases import SYNCHRONIZATION, phase_times
 from raybench.analysis.reference import scaling_first
 from raybench.analysis.resolve import Facts
+from raybench.analysis.scaling import one_device
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.training import TrainedGroup, TrainingResults
 from raybench.records.record import TrialRecord
@@ -107,6 +108,16 @@ def _of_waterfall(name: str) -> Callable[[Facts, TrialRecord], Estimate | None]:
     )
 
 
+def _over_one(name: str) -> Callable[[Facts, TrialRecord], Estimate | None]:
+    """What was published is over one device."""
+
+    def find(results: Facts, record: TrialRecord) -> Estimate | None:
+        found = results.scaling(record)
+        return None if one_device(record, found) is None else getattr(found, name)
+
+    return find
+
+
 def _largest(name: str) -> Callable[[Facts, TrialRecord], Estimate | None]:
     """Of what each rank has, the largest; it has no interval."""
 
@@ -121,8 +132,8 @@ def _largest(name: str) -> Callable[[Facts, TrialRecord], Estimate | None]:
 OF_STEPS: dict[str, Callable[[Facts, TrialRecord], Estimate | None]] = {
     "step_time": lambda results, record: results.scaling(record).step_time_s,
     "throughput": lambda results, record: results.scaling(record).throughput_samples_per_s,
-    "speedup": lambda results, record: results.scaling(record).speedup,
-    "efficiency": lambda results, record: results.scaling(record).efficiency,
+    "speedup": _over_one("speedup"),
+    "efficiency": _over_one("efficiency"),
     "communication_fraction": _of_waterfall("communication_fraction"),
     "overhead_fraction": _of_waterfall("t_comm_fraction"),  # all that more devices add to a step
     "communication_time": _of_waterfall("replay_s"),

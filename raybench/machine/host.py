@@ -6,7 +6,7 @@ import os
 import platform
 import re
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -220,7 +220,11 @@ KEPT_BY_MALLOC = {
     "MALLOC_TRIM_THRESHOLD_": (-1, 2**31 - 1),
     "MALLOC_TOP_PAD_": (-2, 64 * 2**20),
 }
-MALLOC_PREFIX = "MALLOC_"
+
+
+def sets_malloc(names: Iterable[str]) -> bool:
+    """Whether one of these variables tells glibc's malloc what to keep: it is left alone then."""
+    return any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in names)
 
 
 def total_memory_bytes() -> int:

@@ -98,6 +98,8 @@ def _scaling(results: StudyResults) -> list[str]:
     batch = f"{config.setting.batch_size:,}"
     at = f"at global batch {batch}" if config.scaling == "strong" else f"at batch {batch} per device"
     many, size = devices_of(config), config.world_size
+    if not is_default(results.study, config):  # which has no figures
+        many = f"with {difference_words(results.study, config)}, {many}"
     verb = "trains" if size == 1 else "train"
     rate = f"{many} {verb} {figures(scaling.throughput_samples_per_s.value)} samples/s {at}"
     if size == 1:
@@ -121,10 +123,10 @@ def _other_batches(results: StudyResults, headline: TrialRecord) -> str:
     """At which other batches more devices are slower than one, and the next at which they are not."""
     question = headline.config.key(ignore=("batch_size",))
     over_one = {
-        record.config.setting.batch_size: speedup
+        record.config.setting.batch_size: found.speedup
         for record in results.references
         if record is not headline and record.config.key(ignore=("batch_size",)) == question
-        if (speedup := results.scaling(record).speedup) is not None
+        if one_device(record, found := results.scaling(record)) is not None and found.speedup is not None
     }
     slower = sorted(batch for batch, speedup in over_one.items() if speedup.high < 1)
     if not slower:

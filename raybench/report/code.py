@@ -12,7 +12,7 @@ from pathlib import Path
 from raybench.analysis.labels import devices_of
 from raybench.analysis.recommendation import Recommendation
 from raybench.analysis.results import StudyResults
-from raybench.machine.host import KEPT_BY_MALLOC, MALLOC_PREFIX
+from raybench.machine.host import KEPT_BY_MALLOC, sets_malloc
 from raybench.records.requests import Configuration
 from raybench.report.answer import to_use
 from raybench.report.format import percent
@@ -196,12 +196,11 @@ def variables_of(use: Recommendation) -> str:
     lines = [f"export {name}={shlex.quote(value)}" for name, value in sorted(use.config.environment.items())]
     if use.threads is not None and "OMP_NUM_THREADS" not in use.config.environment:
         lines.append(f"export OMP_NUM_THREADS={use.threads}")
-    sets_malloc = any(name.startswith(MALLOC_PREFIX) for name in use.config.environment)
     script, called = use.config.workload, "train.py"
     if isinstance(script, ScriptSpec):
         first = ["-m", script.script] if script.is_module else [script.script]
         called = shlex.join([*first, *script.words(use.config.script_values())])
-    elif use.config.device == "cpu" and not sets_malloc:  # as the workers had it
+    elif use.config.device == "cpu" and not sets_malloc(use.config.environment):  # as the workers had it
         lines += [f"export {name}={value}" for name, (_, value) in KEPT_BY_MALLOC.items()]
     lines.append(f"{start_words(use)} {called}")
     return "\n".join(lines)

@@ -69,7 +69,7 @@ def _description(side: Side) -> Iterator[tuple[str, str]]:
     yield "devices", hardware_words(headline, side.environment.cpu_model) if headline else NONE
     yield "interconnect", ", ".join(links) or NONE
     yield ", ".join(PACKAGES), ", ".join(packages.get(name, "?") for name in PACKAGES)
-    yield "default", results.headline_label or NONE
+    yield "setting", results.headline_label or NONE
     yield "best setting", results.best_label if results.best else NONE
     yield "failed", failures_words(results.failed) or NONE
 

@@ -10,7 +10,8 @@ from raybench.report.format import duration_words, figures
 from raybench.spec.plural import bytes_words, plural
 from raybench.spec.user_input import literal
 
-WAITS = "the step waits for transfers of {transferred_bytes} in {buckets}"
+SENT = "the step waits for transfers of {transferred_bytes}"
+WAITS = f"{SENT} in {{buckets}}"
 SHARDED = "the step waits for {transferred_bytes} of FSDP's gathers and scatters"
 SLOW_RANK = "{rank} takes {excess_ratio} longer than the others in every step"
 WAITS_FOR_SLOWEST = "ranks wait for the slowest, which changes from step to step"
@@ -26,8 +27,8 @@ EVIDENCE: Mapping[FindingName | Reason, str] = {
     Reason.UNSEPARATED: WAITS,
     Reason.BOTH: f"{WAITS}, and neither latency nor bandwidth has most of their time",
     Reason.ONE_BUCKET_SIZE: f"{WAITS}, and one bucket size cannot separate latency from bandwidth",
-    Reason.SOCKETS: f"{WAITS}, and NCCL uses sockets instead of {{devices}}",
-    Reason.HOST_MEMORY: f"{WAITS}, and NCCL sends over {{network}} without GPUDirect",
+    Reason.SOCKETS: f"{SENT}, and NCCL uses sockets instead of {{devices}}",
+    Reason.HOST_MEMORY: f"{SENT}, and NCCL sends over {{network}} without GPUDirect",
     Reason.PASSES: f"{WAITS}, and for {{collectives}} within its passes, as of SyncBatchNorm",
     Reason.GATHERS_TWICE: f"{SHARDED}, and FSDP gathers the weights before each pass",
     Reason.GATHERS: SHARDED,

@@ -116,8 +116,9 @@ SCRIPT = (
 )
 KEPT_BY_VARIABLES = ", ".join(f"{name}={value}" for name, (_, value) in KEPT_BY_MALLOC.items())
 KEPT_MEMORY = (
-    "On CPUs the workers keep what a step frees for the next one, as a GPU's allocator does; without, a step "
-    f"may pay thousands of page faults. A program of your own keeps it with {KEPT_BY_VARIABLES}."
+    "On CPUs the workers keep what a step frees for the next one, as a GPU's allocator does, unless "
+    "variables set malloc; without, a step may pay thousands of page faults. A program of your own keeps it "
+    f"with {KEPT_BY_VARIABLES}."
 )
 
 TF32 = (
@@ -158,8 +159,8 @@ def _spreads_words(results: StudyResults) -> str:
     source = "typical" if known in TYPICAL.values() else "of earlier studies on this machine"
     return (
         f"Their standard deviations: {found.trial:.1%} between trials and {found.unit:.1%} between variants "
-        f"within one ({source}: {known.trial:.1%} and {known.unit:.1%}); {known.start:.1%} and "
-        f"{known.start_unit:.1%} between starts ({source})."
+        f"within one ({source}: {known.trial:.1%} and {known.unit:.1%}); {found.start:.1%} and "
+        f"{found.start_unit:.1%} between starts."
     )
 
 

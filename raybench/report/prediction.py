@@ -483,8 +483,7 @@ def _is_slower(more: MoreDevices) -> bool:
 
 def _network_words(needed: Estimate, more: MoreDevices) -> str:
     """What the network must bring, where that is not known to be what the one between nodes here brings."""
-    # what joins devices of one node says nothing of a network
-    today = None if more.record.nodes in (None, 1) else more.bus_bytes_per_s
+    today = more.bus_bytes_per_s
     if today is None or today < needed.low:
         reach = f", and these reach {bit_rate_words(today)}" if today else ""
         return f"to come near that each node needs {bit_rate_words(needed.value)}{reach}"

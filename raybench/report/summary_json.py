@@ -28,13 +28,13 @@ class Interval(Model):
 
 
 class FoundCause(Model):
-    """A finding of the default setting on the most devices or of the study, or wrong losses of another."""
+    """A finding of the headline's setting or of the study, or wrong losses of another setting."""
 
     name: str = Field(description="as docs/reference.md lists them")
     reason: str = Field(description="which of several causes or fixes it has; empty where there is one")
     severity: str = Field(description="note, warning or problem")
     trial_id: str
-    values: dict[str, float] = Field(description="its figures, named with their units")
+    values: dict[str, float | None] = Field(description="its figures, named with their units")
     explains_s: Interval | None = Field(description="of the step, in s; null: no time can be given")
     evidence: str
     next_step: str

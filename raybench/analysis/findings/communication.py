@@ -10,12 +10,12 @@ from raybench.analysis.findings.case import Case
 from raybench.analysis.findings.evenness import slow_alone
 from raybench.analysis.findings.finding import Finding, FindingName, Reason
 from raybench.analysis.reference import bucket_sizes
+from raybench.analysis.simulate.timeline import DEFAULT_CAP_MB
 from raybench.analysis.stats.statistics import Estimate, sum_of
 from raybench.spec.knobs import KnobValue
 from raybench.spec.workloads import ScriptSpec
 
 HALF = 0.5  # of the transfers' time: whichever of latency and bandwidth has more than this binds
-DEFAULT_CAP_MB = 25.0  # DDP's own, but for the first bucket
 OTHER_CAPS_MB = (1.0, DEFAULT_CAP_MB)  # sizes of buckets that most models have in different numbers of them
 MANY_BUCKETS = 2  # with more than these, larger buckets save latency
 
@@ -122,7 +122,8 @@ def _other_sizes(case: Case) -> list[float]:
 
 
 def _gradients_mib(case: Case) -> float:
-    return (case.steps.gradient_bytes or sum(case.steps.bucket_bytes)) / 2**20
+    """As DDP fills its buckets: before they are compressed."""
+    return (sum(case.steps.bucket_bytes) or case.steps.gradient_bytes or 0) / 2**20
 
 
 DIRECT = "/GDRDMA"  # GPUDirect: an adapter reads a GPU's memory

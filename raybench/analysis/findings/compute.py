@@ -76,9 +76,9 @@ def _taken(case: Case) -> tuple[Load, Estimate] | None:
     None too where fewer than two rounds tell.
     """
     load = load_of(case.config, case.visits)
-    if load is None or len(load.rounds) < 2 or load.lost(load.taken) < LEAST_LOST:
+    if load is None or len(load.rounds) < 2 or load.lost < LEAST_LOST:
         return None
-    return load, trimmed_mean([load.lost(taken) for taken in load.rounds]).scaled(case.step_s)
+    return load, trimmed_mean(load.rounds).scaled(case.step_s)
 
 
 def other_processes(case: Case) -> Finding | None:
@@ -89,12 +89,12 @@ def other_processes(case: Case) -> Finding | None:
     load, lost_s = taken
     return case.found(
         FindingName.OTHER_PROCESSES,
-        Severity.WARNING if load.lost(load.taken) >= MUCH else Severity.NOTE,
+        Severity.WARNING if load.lost >= MUCH else Severity.NOTE,
         # without a time that it explains: any part may have waited for these cores, or none
         {
             "other_cores": load.taken,
             "host_cores": load.cores,
-            "lost_ratio": load.lost(load.taken),
+            "lost_ratio": load.lost,
             "rounds": lost_s.n,
         },
     )

@@ -26,7 +26,7 @@ from raybench.analysis.stats.statistics import (
 )
 from raybench.records.record import TrialRecord
 from raybench.records.results import Beside, Round, StepsResult
-from raybench.spec.workloads import OwnCodeSpec, TextSpec
+from raybench.spec.workloads import OwnCodeSpec, ScriptSpec, TextSpec
 
 LEAST_EXCESS = 0.02  # relative, of the slow rank
 RARE_LEAST = 0.03  # of the typical step: a difference of less is not worth a word
@@ -177,11 +177,12 @@ def jitter(case: Case) -> Finding | None:
 def _may_vary(case: Case) -> bool:
     """Whether batches may be longer on one rank than on another.
 
-    Of texts that are padded to the longest they are; a workload of the user's own does not report it.
+    Of texts that are padded to the longest they are; scripts and workloads of the user's own do not say.
     """
     workload = case.config.workload
     is_padded = isinstance(workload, TextSpec) and workload.padding == "longest"
-    return workload.input == "real" and (is_padded or isinstance(workload, OwnCodeSpec))
+    is_real = workload.input == "real" and (is_padded or isinstance(workload, OwnCodeSpec))
+    return is_real or isinstance(workload, ScriptSpec)
 
 
 def rare_slow_steps(case: Case) -> Finding | None:

@@ -86,7 +86,7 @@ class MoreDevices:
     requirements: tuple[Requirement, ...]  # by world size; empty: no timeline, or strong scaling
     law: ByLaw | None = None  # what one makes of the headline's speed-up, whatever says the points
     fitted: Outlook | None = None
-    bus_bytes_per_s: float | None = None  # of the headline's all-reduces alone, on the devices there are
+    bus_bytes_per_s: float | None = None  # of the headline's all-reduces alone, on several nodes
     missing: tuple[tuple[int, str], ...] = ()  # numbers of devices that were not measured as if, and why
 
     def devices(self, number: int) -> str:
@@ -135,7 +135,8 @@ def more_devices(
     if not points and not requirements and fitted is None:
         return None
     here = results.waterfall.bus_bandwidth_bytes_per_s if results.waterfall else None
-    today = here.value if here else None
+    several = (headline.nodes or 1) > 1  # what joins devices of one node says nothing of a network
+    today = here.value if here and several else None
     as_if = {each.shape.world_size for each in points if each.how == "as if"}
     missing = tuple((size, why) for size, why in seen.missing.items() if size not in as_if)
     return MoreDevices(headline, seen.per_node, tuple(points), requirements, law, fitted, today, missing)

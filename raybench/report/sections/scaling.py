@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 MFU_WORDS = "MFU: of the peak of large matrix products (of the data sheet's)."
 STATUS_WORDS = (
     f"Excellent: {EXCELLENT:.0%} efficiency or more; good: {GOOD:.0%}; poor: less; negative: certainly "
-    "slower than one."
+    "slower than what it is over."
 )
 # bars of several devices by what is shown of them; of one, and of the ideal
 BAR_COLORS = {"faster": COLORS[0], "slower": "#B5442E", "": "#8fb8d4"}
@@ -177,30 +177,33 @@ def _status_cell(scaling: Scaling) -> str:
 
 
 def overheads_table(results: StudyResults) -> Table:
-    """What is lost and its communication, and Amdahl's f, of every row on several devices."""
+    """What is lost and its communication, of every row on several devices; where it is strong, Amdahl's f."""
     is_strong = results.study.scaling.mode == "strong"
     rows = [
-        (row.label, waterfall)
+        (row, waterfall)
         for row in scaling_rows(results)
         if row.point.world_size > 1
         if (waterfall := results.waterfalls[row.point.record.trial_id]) is not None
     ]
     caption = "Lost: all that more devices add (often called T_comm); communication: what no compute hides"
-    caption += "; f: Amdahl's serial fraction (Karp and Flatt 1990), with one fixed total batch at most 1/f. "
-    caption += f"{_n_words(scaling_rows(results))}."
+    caption += "; f: Amdahl's serial fraction (Karp and Flatt 1990), at most 1/f" if is_strong else ""
+    caption += f". {_n_words([row for row, _ in rows])}."
     if not is_strong and results.outlook is not None:
         caption = " ".join([caption, *(f"{sentence(each)}." for each in returns_words(results.outlook))])
     one = "T(1)/n" if is_strong else "T(1)"  # one device does the samples of all in n steps, or in one
-    columns: list[Column[tuple[str, Waterfall]]] = [
+    columns: list[Column[tuple[Row, Waterfall]]] = [
         numbers("devices", lambda row: row[1].world_size),
-        Column("setting", lambda row: row[0]),
+        Column("setting", lambda row: row[0].label),
         numbers(f"lost = T(n) - {one}, ms", lambda row: row[1].t_comm_s, milliseconds),
         numbers("lost / T(n)", lambda row: row[1].t_comm_fraction, percent),
         numbers("of it communication, ms", lambda row: row[1].parts.exposed_communication, milliseconds),
         numbers("communication / T(n)", lambda row: row[1].communication_fraction, percent),
-        numbers("Amdahl's f", lambda row: row[1].serial_fraction, _serial_fraction),
-        numbers("1/f", lambda row: row[1].serial_fraction, _limit),
     ]
+    if is_strong:
+        columns += [
+            numbers("Amdahl's f", lambda row: row[1].serial_fraction, _serial_fraction),
+            numbers("1/f", lambda row: row[1].serial_fraction, _limit),
+        ]
     return make_table("Overhead by world size", caption, columns, rows)
 
 

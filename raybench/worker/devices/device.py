@@ -242,7 +242,7 @@ def _keep_freed_memory() -> None:
     with a page fault for every 4 KiB: whether a step pays for none or for thousands depends on where the
     heap happens to end, in each start and in each trial. Who sets malloc by variables is left alone.
     """
-    if any(name.startswith(host.MALLOC_PREFIX) or name == "GLIBC_TUNABLES" for name in os.environ):
+    if host.sets_malloc(os.environ):
         return
     with suppress(OSError, AttributeError):  # another C library than glibc
         for parameter, value in host.KEPT_BY_MALLOC.values():

@@ -196,6 +196,14 @@ def test_where_the_target_failed_the_best_is_of_fewer_devices() -> None:
     assert change.startswith("Use batch 512: 2.")
 
 
+def test_where_the_default_failed_the_answer_names_the_setting_that_it_is_of() -> None:
+    spec = study(knobs={"precision": ["fp32", "bf16"]})
+    records = [record for record in grid(spec, [1, 2])[0] if record.config.setting.precision == "bf16"]
+    lost = failed(asked(spec, "scaling", Setting(), 2))
+    (first, *_) = _clauses(analyse(spec, [*records, lost]), "Scaling")
+    assert first.startswith("With bf16, 2 devices train ")
+
+
 @pytest.mark.parametrize("precisions", [["fp32"], ["fp32", "bf16"]])
 def test_a_change_that_the_recommended_setting_has_is_said_once(precisions: list[str]) -> None:
     """As "batch 512: +188%, measured; batch 512: measured at 82%"."""

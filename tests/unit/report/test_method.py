@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from raybench.analysis.results import analyse
@@ -20,6 +22,14 @@ def test_training_leaves_the_words_on_the_method_as_they_are():
 def test_what_another_run_would_find_is_explained() -> None:
     spec = study(knobs={"batch_size": [32]})
     assert any('"In another run"' in each for each in method_words(analyse(spec, grid(spec, (1, 2))[0])))
+
+
+def test_the_spread_between_starts_is_the_one_of_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = study(knobs={"batch_size": [32]}, measure={"starts": 3})
+    results = analyse(spec, grid(spec, (1, 2))[0])
+    spreads = replace(results.fit.pool.spreads, start=0.123, start_unit=0.045)
+    monkeypatch.setattr(type(results.fit.pool), "spreads", spreads)
+    assert "; 12.3% and 4.5% between starts." in " ".join(method_words(results))
 
 
 def test_one_trial_is_no_trials() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
+from dataclasses import replace
 
 import jsonschema
 from typer.testing import CliRunner
@@ -37,7 +39,10 @@ def test_the_schema_that_is_printed_holds_for_it(results: StudyResults, wide: St
     printed = CliRunner().invoke(app, ["show", "--schema"])
     assert printed.exit_code == 0
     schema = json.loads(printed.stdout)
-    for each in (results, wide):
+    first = results.diagnosis[0]
+    infinite = replace(first, values={**first.values, "relative_difference": math.inf})  # of a loss
+    diverged = replace(results, diagnosis=(infinite,))
+    for each in (results, wide, diverged):
         jsonschema.validate(json.loads(summary_json(each, answer(each), ENVIRONMENT)), schema)
 
 

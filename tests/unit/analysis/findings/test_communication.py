@@ -95,6 +95,18 @@ def test_sockets_where_there_is_better_and_a_missing_gpudirect_are_named(
     assert finding.change is None or not named
 
 
+def test_what_fsdp_sends_over_sockets_is_in_no_buckets() -> None:
+    costs = StepCosts(plain_s=0.010, exposed_s=0.005, replay_s=0.006)
+    record = measured(costs, QUIET, device="cuda", setting=Setting(strategy="fsdp"))
+    assert record.steps is not None
+    told = record.steps.model_copy(update={"nccl_networks": ("Socket", "Socket")})
+    there = record.model_copy(update={"nodes": 2, "hostnames": ("a", "b"), "result": told})
+    machine = environment().model_copy(update={"rdma_devices": ("mlx5_0",)})
+    finding = transfers(there, Around(environment=machine), "cuda")
+    assert finding.reason is Reason.SOCKETS
+    assert "bucket" not in evidence(finding)
+
+
 @pytest.mark.parametrize(("measured_mb", "asked"), [((), "1 and 25"), ((1,), "25"), ((1, 25), "")])
 def test_no_bucket_size_is_to_be_measured_that_was(measured_mb: tuple[float, ...], asked: str) -> None:
     """40 MiB of gradients, of which the other sizes were measured in a search: without transfers alone."""

@@ -13,6 +13,7 @@ from raybench.records.record import TrialRecord
 from raybench.records.results import NUMANode, PCIeLink
 from raybench.report.finding_texts import evidence
 from raybench.spec.study import MeasureSpec
+from raybench.spec.workloads import MLPSpec, ScriptSpec
 from tests.support.alone import findings
 from tests.support.planted import QUIET, Noise, StepCosts
 from tests.unit.studies import SHORT, measured, slowed, study
@@ -89,6 +90,16 @@ def test_jitter_of_any_rank_is_no_straggler() -> None:
     assert sum(FindingName.STRAGGLER in found(record) for record in records) <= 2
 
 
+@pytest.mark.parametrize(
+    ("workload", "reason"), [(MLPSpec(name="mlp"), None), (ScriptSpec(script="train.py"), Reason.BATCHES)]
+)
+def test_batches_of_a_script_may_differ_in_length(
+    workload: MLPSpec | ScriptSpec, reason: Reason | None
+) -> None:
+    record = measured(StepCosts(plain_s=0.01, jitter_s=0.004), STEADY, world_size=4, workload=workload)
+    assert found(record)[FindingName.JITTER].reason is reason
+
+
 def on_hosts(
     record: TrialRecord, others: list[tuple[float | None, ...]], cores: int, hosts: tuple[int, ...] = (0, 0)
 ) -> TrialRecord:
@@ -114,6 +125,10 @@ def test_cores_that_others_took_are_found_where_none_was_spare() -> None:
     # two hosts of one worker each: the one without a spare core counts
     uneven = on_hosts(record, [(0.0, 0.4)], 1, hosts=(0, 1))
     assert found(uneven)[FindingName.OTHER_PROCESSES].values["other_cores"] == pytest.approx(0.4)
+    # two hosts, in one round the other: what one has taken is not held against the other's cores to spare
+    three = measured(COSTS, STEADY, world_size=3)
+    shifting = on_hosts(three, [(0.0, 0.0, 1.1)] * 11 + [(0.2, 0.2, 0.0)], 2, hosts=(0, 0, 1))
+    assert found(shifting)[FindingName.OTHER_PROCESSES].values["lost_ratio"] == pytest.approx(0.05)
     # two hosts that tell the same are two: each has a core to spare
     assert FindingName.OTHER_PROCESSES not in found(on_hosts(record, [(0.5, 0.5)], 2, hosts=(0, 1)))
 
