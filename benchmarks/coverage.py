@@ -81,7 +81,7 @@ def measured(case: Case, runner: FakeRunner, plan: Plan) -> Facts:
     records += [
         _measured(runner, plan.search(suggestion))
         for suggestion in plan.suggestions()
-        if suggestion.key != plan.default().key
+        if suggestion != plan.default()
     ]
     facts = resolve(plan.study, records)
     records += [_measured(runner, visit) for visit in plan.visits(facts.winners)]

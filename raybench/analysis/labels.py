@@ -90,13 +90,10 @@ def _named(study: Study, request: StudyRequest, words: str) -> str:
     return f"{devices_of(config)}{place}, {words}{seed}{start}"
 
 
-def combination_words(study: Study, combination: Setting, always: Sequence[str] = ()) -> str:
-    """A combination whose largest batch is looked for: ``always``, and the explored knobs that change memory.
-
-    The precision where there are none.
-    """
-    knobs = dict.fromkeys([*always, *_explored_memory_knobs(study)])
-    return setting_words(combination, knobs or ["precision"])
+def combination_words(study: Study, combination: Setting) -> str:
+    """A combination whose largest batch is looked for: the explored knobs that change memory."""
+    knobs = dict.fromkeys(["strategy", "precision", *_explored_memory_knobs(study)])
+    return setting_words(combination, knobs)
 
 
 def knob_words(name: str, value: KnobValue) -> str:

@@ -114,7 +114,7 @@ def _verified(base: Facts, found: Found, verified: Sequence[Verification]) -> Fo
     better = {
         each.record.trial_id: (each.record, each.gain)
         for each in verified
-        if each.verdict is Verified.CONFIRMED and each.is_paired and each.record and each.gain
+        if each.verdict is Verified.CONFIRMED and each.record and each.gain
         if base.is_sound(each.record)
         if each.gain.gain.low > least
     }

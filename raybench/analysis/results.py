@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 from raybench.analysis.cost import CostPoint, Work, costs, run_of
 from raybench.analysis.findings.case import Around
 from raybench.analysis.findings.diagnose import diagnose_study
-from raybench.analysis.findings.finding import Finding, FindingName, Need, ranked
-from raybench.analysis.findings.of_study import not_reached
+from raybench.analysis.findings.finding import Finding, FindingName, Need
 from raybench.analysis.findings.verifications import Verification, verifications
 from raybench.analysis.labels import difference_words
 from raybench.analysis.phases import PhaseTable, phase_table
@@ -46,13 +45,6 @@ class StudyResults(Facts):
     training: TrainingResults | None
 
 
-def with_left_out(results: StudyResults, left_out: Sequence[str], goes_on: str) -> StudyResults:
-    """``results`` with the finding that this was asked and not measured; ``goes_on``: the command for it."""
-    if not left_out:
-        return results
-    return replace(results, diagnosis=ranked([*results.diagnosis, not_reached(results, left_out, goes_on)]))
-
-
 def analyse(
     study: Study,
     records: Sequence[TrialRecord],
@@ -63,8 +55,12 @@ def analyse(
     ``around``: the machine, where it is known.
     """
     around = around or Around()
-    machine = around.environment
-    base = resolve(study, records, machine)
+    return found_in(resolve(study, records, around.environment), around)
+
+
+def found_in(base: Facts, around: Around) -> StudyResults:
+    """All that follows from ``base``."""
+    study, machine = base.study, around.environment
     epochs = base.study.training.epochs if base.study.training else None
     run = run_of(base.epoch_samples, epochs)
     training = analyse_training(base)
@@ -76,7 +72,7 @@ def analyse(
         phases = phase_table(base.headline, base.headline_scaling, base.waterfall, base.records)
     per_node = devices_of_node(machine, base.study) if machine else 1
     fitted = outlook_of_study(base, run, per_node)
-    return StudyResults(
+    results = StudyResults(
         **{each.name: getattr(base, each.name) for each in fields(Facts)},
         summaries=tuple(summarize(base.everything, base.fit)),
         trials=tuple(summarize_trials(base.everything, base.fit)),
@@ -94,3 +90,5 @@ def analyse(
         more_devices=more_devices(base, study.network, study.scaling.as_if or None, fitted, per_node),
         training=training,
     )
+    vars(results).update({**vars(base), **vars(results)})  # what was worked out of the facts, too
+    return results

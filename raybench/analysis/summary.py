@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from raybench.analysis.phases import phase_times
 from raybench.analysis.reference import grouped
-from raybench.analysis.scaling import Measured, Scaling, one_device
+from raybench.analysis.scaling import Measured, Scaling
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.training import TrainedRun
 from raybench.analysis.waterfall import Waterfall
@@ -326,7 +326,7 @@ def _of_memory(result: StepsResult | ProbeResult | TrainingResult) -> Values:
 
 def _of_speed(record: TrialRecord, scaled: Scaling) -> Values:
     # one device as the speed-up has it: the ratio of the two steps is the speed-up, under weak scaling over n
-    baseline, efficiency = (one_device(record, scaled) or scaled).baseline, scaled.efficiency
+    baseline, efficiency = scaled.baseline, scaled.efficiency
     step_s, again = scaled.step_time_s, efficiency.again if efficiency else None
     names = "throughput_samples_per_s", "throughput_tokens_per_s", "speedup", "efficiency"
     found = _named(scaled, "step_time_s", *names) | {

@@ -21,7 +21,7 @@ from raybench.spec.user_input import to_toml
 if TYPE_CHECKING:
     from raybench.machine.checks import Check, Status
 
-_COLORS: dict[Status, str] = {"ok": "green", "unused": "dim", "warning": "yellow", "missing": "red"}
+_COLORS: dict[Status, str] = {"ok": "green", "warning": "yellow", "missing": "red"}
 
 
 def doctor(
@@ -51,7 +51,7 @@ def render(found: list[Check], console: Console) -> None:
         status = f"{check.status:<7}", _COLORS[check.status]
         line = Text.assemble(status, (f"  {check.name:<{width}}  ", "bold"))
         line.append(f"\n{indent}".join(textwrap.wrap(check.found, max(20, console.width - len(indent)))))
-        if check.mend and check.status not in ("ok", "unused"):
+        if check.mend and check.status != "ok":
             # Never wrapped: a command is there to be copied.
             line.append(f"\n{indent}-> ").append(check.mend, style="cyan")
         console.print(line, soft_wrap=True, highlight=False)

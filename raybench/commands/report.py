@@ -122,20 +122,20 @@ def analysed(store: ResultsDirectory, command: str = "scaling") -> Analysed:
     """The study in ``store``; ``command`` goes on with the rest."""
     from raybench.analysis.findings.case import Around
     from raybench.analysis.history import machine_of, shown
-    from raybench.analysis.results import analyse, with_left_out
+    from raybench.analysis.resolve import resolve
+    from raybench.analysis.results import found_in
     from raybench.commands.notes import left_out_words
     from raybench.plan.notes import left_out
 
     study, records, environment = store.study(), list(store.latest().values()), store.environment()
-    goes_on = resume_command(store.path, command)
-    results = analyse(study, records, Around(environment, goes_on))
-    best = {each.trial_id for each in results.winners}  # as they were asked: of a script results have counts
+    base = resolve(study, records, environment)
+    best = {each.trial_id for each in base.winners}  # as they were asked: of a script results have counts
     winners = [record for record in records if record.trial_id in best]
     notes = left_out(study, records, len(environment.every_node), winners)
+    missing = tuple(left_out_words(each) for each in notes)
+    results = found_in(base, Around(environment, resume_command(store.path, command), missing))
     device = study.resources.device
     spreads = None if device == "auto" else shown(results, machine_of(environment, device))
-    missing = [left_out_words(each) for each in notes]
-    results = with_left_out(results, missing, goes_on)
     return Analysed(results, environment.model_dump(mode="json"), missing, spreads)
 
 

@@ -88,7 +88,7 @@ class Forecast:
         if self.verify and stage is not Stage.VERIFICATION:  # the first finding's change
             plan, default = self.ledger.plan, self.ledger.plan.default()
             config = plan.search(default).config
-            changed = plan.verification(config, default.setting, default.environment)
+            changed = plan.verification(config, default.setting)
             left_s -= self.budget.cost(changed).least_s
         return left_s - self.groups.start_cost_s(request)
 

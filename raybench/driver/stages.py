@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 from contextlib import suppress
 
 from raybench.analysis.findings.diagnose import diagnose_study
-from raybench.analysis.findings.verifications import Proposal, is_paired, proposals, test_of
+from raybench.analysis.findings.verifications import Proposal, proposals, test_of
 from raybench.analysis.largest_batch import decide, probe_of
 from raybench.analysis.resolve import Facts
 from raybench.driver.session import Session
@@ -140,7 +140,7 @@ def visit(session: Session) -> None:
     ledger, visited = session.ledger, set[Hashable]()
     while True:
         winners = ledger.winners()
-        chosen = frozenset(ledger.plan.suggestion_of(each).key for each in winners)
+        chosen = frozenset(ledger.plan.suggestion_of(each) for each in winners)
         if chosen in visited:
             return
         visited.add(chosen)
@@ -218,7 +218,7 @@ def verify(session: Session) -> None:
 
 
 def _verifications(session: Session) -> list[StepsRequest]:
-    """Those that can be tested and are not, by the worker group that they need."""
+    """Those that can be tested and are not."""
     base = session.ledger.facts()
     headline = base.headline
     if headline is None or headline.config.oversubscribed or not (open_ := _not_tested(session, base)):
@@ -227,10 +227,7 @@ def _verifications(session: Session) -> list[StepsRequest]:
     if session.budget.left_s is None:
         open_ = open_[:MOST_WITHOUT_BUDGET]
     plan = session.ledger.plan
-    return [
-        plan.verification(headline.config, each.setting, dict(each.environment))
-        for each in sorted(open_, key=lambda one: not is_paired(one, headline.config))
-    ]
+    return [plan.verification(headline.config, each.setting) for each in open_]
 
 
 def _not_tested(session: Session, base: Facts) -> list[Proposal]:

@@ -19,6 +19,7 @@ from raybench.errors import GroupLostError
 from raybench.launch import signals as interrupt
 from raybench.launch.liveness import DEATH_NOTICE_S, LOOK_S, await_end, in_thread, is_there
 from raybench.launch.mailbox import PostedTrial, new_mailbox
+from raybench.launch.nodes import LONGEST_ERROR
 from raybench.launch.runtime_env import import_path, own_code_path
 from raybench.machine.host import WorkerNeeds
 from raybench.machine.network import loopback_interface
@@ -28,11 +29,9 @@ from raybench.records.requests import TrialRequest
 from raybench.worker.failures import is_echo, says_out_of_memory
 
 if TYPE_CHECKING:
-    from ray.train import BackendConfig
     from ray.train.torch import TorchTrainer
 
 
-LONGEST_REASON = 300  # characters
 _ERROR_LINE = re.compile(r"(\w+\.)*\w*(Error|Exception)\b")
 _EXIT_DETAIL = re.compile(r"Worker exit detail: (.*?)(?:\. |\.$|\n|$)")
 
@@ -88,7 +87,7 @@ def _line(error: BaseException) -> str:
     name, line = type(error).__name__, next(iter(_message(text)), "")
     if not _ERROR_LINE.match(line):
         line = f"{name}: {line}" if line else name
-    return line[:LONGEST_REASON]
+    return line[:LONGEST_ERROR]
 
 
 def _message(text: str) -> list[str]:
@@ -294,7 +293,7 @@ class WorkerGroup:
     def _trainer(self, world_size: int, environment: dict[str, str]) -> TorchTrainer:
         # on a local cluster imported by now, while Ray's processes started
         from ray.train import FailureConfig, RunConfig, ScalingConfig
-        from ray.train.torch import TorchTrainer
+        from ray.train.torch import TorchConfig, TorchTrainer
 
         from raybench.launch.gloo import GlooConfig, serve
 
@@ -311,7 +310,9 @@ class WorkerGroup:
                 "sys_path": import_path(),
                 "own_code": own_code_path(),
             },
-            torch_config=_with_gpus() if cuda else GlooConfig(),
+            # Ray's own brings torch, and shows each worker the GPUs of its node; its group of all workers is
+            # gloo's, as on CPUs: what travels by NCCL has groups of its own
+            torch_config=TorchConfig(backend="gloo") if cuda else GlooConfig(),
             scaling_config=ScalingConfig(
                 num_workers=world_size,
                 use_gpu=cuda,
@@ -328,16 +329,6 @@ class WorkerGroup:
                 worker_runtime_env={"env_vars": variables},
             ),
         )
-
-
-def _with_gpus() -> BackendConfig:
-    """Ray's own, which brings torch, and shows each worker the GPUs of its node.
-
-    Its group of all workers is gloo's, as on CPUs: what travels by NCCL has groups of its own.
-    """
-    from ray.train.torch import TorchConfig
-
-    return TorchConfig(backend="gloo")
 
 
 def _on_loopback() -> dict[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import re
 import shutil
 import signal
 import statistics
@@ -25,9 +24,7 @@ from raybench.machine import network as net
 from raybench.machine.environment import few
 from raybench.spec.plural import bytes_words
 
-Status = Literal["ok", "unused", "warning", "missing"]
-
-NOT_ON_CPUS = "not used on CPUs"
+Status = Literal["ok", "warning", "missing"]
 
 
 @dataclass(frozen=True)
@@ -120,7 +117,6 @@ def topology() -> Iterator[Check]:
     graphics = gpus.graphics()
     pairs = [*combinations(range(len(graphics.gpus)), 2)]
     if not pairs:
-        yield Check("peer-to-peer", "unused", "one GPU" if graphics.gpus else NOT_ON_CPUS)
         return
     kinds: dict[str, list[str]] = {}
     for a, b in pairs:
@@ -139,7 +135,6 @@ def network() -> Iterator[Check]:
     ):
         name = f"{library} interface"
         if library == "NCCL" and not gpus.graphics().gpus:
-            yield Check(name, "unused", NOT_ON_CPUS)
             continue
         there = ", ".join(net.interfaces())
         if interface is None:
@@ -166,14 +161,6 @@ def shared_memory() -> Iterator[Check]:
     text = f"{free} free of {total} in {path}, for Ray and DataLoader processes"
     mend = "sudo mount -o remount,size=8G /dev/shm; of a container: docker run --shm-size=8g ..."
     yield judged("shared memory", usage.free >= _MIN_SHARED_BYTES, text, mend)
-
-
-def ray() -> Iterator[Check]:
-    """Which cluster."""
-    address = os.environ.get("RAY_ADDRESS")
-    # An address may carry a password; what stands before the host is left out.
-    shown = re.sub(r"//[^/@\s]*@", "//...@", address).split("?")[0] if address else None
-    yield Check("Ray", "ok", f"RAY_ADDRESS {shown}" if shown else "RAY_ADDRESS is not set: a local cluster")
 
 
 ALL_REDUCE_TIMEOUT_S = 70.0  # more than the two wait for each other
@@ -235,7 +222,7 @@ def examine(with_workers: bool = True) -> list[Check]:
     With ``with_workers`` two workers start, for some 5 s.
     """
     looks: list[Callable[[], Iterator[Check]]] = [
-        software, devices, topology, network, shared_memory, ray,
+        software, devices, topology, network, shared_memory,
     ]  # fmt: skip
     if with_workers:
         looks.append(all_reduce)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -67,8 +67,7 @@ def expected_improvement(measured: Points, logs: Array, others: Points) -> tuple
     best = float((mean + np.linalg.solve(root, prior).T @ weights).max())
     shared = np.linalg.solve(root, _covariance(measured, others))
     expected: Array = mean + shared.T @ weights
-    any_one = replace(others, values=others.values[:1])  # before it is measured all vary alike
-    variance = _covariance(any_one, any_one)[0, 0] - (shared**2).sum(axis=0)
+    variance = prior[0, 0] - (shared**2).sum(axis=0)  # before it is measured all vary alike
     deviation = np.sqrt(np.maximum(variance, 1e-12))
     z = (expected - best) / deviation
     density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)

@@ -25,6 +25,8 @@ class SearchSpace:
         """``known``: trials of the study, which show what bucket sizes are equal."""
         self._plan, self._study = plan, plan.study
         self._default_strategy = plan.default().setting.strategy
+        first = next(plan.study.knobs.combinations_of(()))
+        self._first = {**first, "strategy": self._default_strategy}
         self._buckets = known_buckets(plan.study, known)
         self.values = self._explored()
 
@@ -113,8 +115,7 @@ class SearchSpace:
     def _setting(self, parameters: Parameters) -> Setting | None:
         """The parameters' knobs and the first values of the others, a number in the place of "max"."""
         knobs = {k: v for k, v in parameters.items() if not k.startswith(ENVIRONMENT_PREFIX)}
-        first = {**self._study.knobs.first, "strategy": self._default_strategy}
-        return setting_in_numbers({**first, **knobs}, self._plan.largest)
+        return setting_in_numbers({**self._first, **knobs}, self._plan.largest)
 
 
 def num_open(plan: Plan, records: Sequence[TrialRecord], most: int) -> int:

@@ -10,6 +10,7 @@ from raybench.errors import RequestError
 from raybench.machine.host import Resources
 from raybench.plan.make_plan import powers_of_two, refuse_too_many
 from raybench.records.requests import CollectivesRequest, Place
+from raybench.spec.plural import plural
 from raybench.spec.sweep import NodePlacement, Sweep
 
 # Without GPUs' links to each other and memory that they share NCCL has the adapters left.
@@ -75,16 +76,9 @@ def make_sweep_plan(sweep: Sweep, resources: Resources) -> SweepPlan:
     else:
         sizes = sweep.world_sizes
     refuse_too_many(max(sizes), resources, sweep.resources, "--world-sizes")
-    if sweep.loopback_nic and resources.device == "cpu":
-        raise RequestError(
-            "--loopback-nic: of GPUs; gloo's ranks of one node meet in its kernel, which no variable changes "
-            "(received --device cpu)"
-        )
-    if sweep.loopback_nic and resources.num_nodes > 1:
-        raise RequestError(
-            "--loopback-nic: of one node; between several --placement spread measures their network "
-            f"(received {resources.num_nodes} nodes)"
-        )
+    if sweep.loopback_nic and (resources.device == "cpu" or resources.num_nodes > 1):
+        there = f"{plural(resources.num_nodes, 'node')}, --device {resources.device}"
+        raise RequestError(f"--loopback-nic: of one node of GPUs (received {there})")
     resolved = {
         "world_sizes": sizes,
         "resources": sweep.resources.model_copy(update={"device": resources.device}),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -44,12 +44,7 @@ class Suggestion:
     """One assignment of the knobs, those of the processes included."""
 
     setting: Setting
-    environment: dict[str, str]
-
-    @property
-    def key(self) -> Hashable:
-        """Equal for suggestions of the same knobs."""
-        return self.setting, frozenset(self.environment.items())
+    environment: dict[str, str] = field(hash=False)
 
 
 @dataclass(frozen=True)
@@ -215,11 +210,11 @@ class Plan:
         shuffled order too: what changes with time must not look like an effect. Of a winner that was searched
         for, the suggestion is the first visit at the target.
         """
-        suggestions = {each.key: each for each in (self.default(), *map(self.suggestion_of, winners))}
+        suggestions = dict.fromkeys((self.default(), *map(self.suggestion_of, winners)))
         first = {request.trial_id for request in self.curve(self.default())}
         unique = {
             request.trial_id: request
-            for suggestion in suggestions.values()
+            for suggestion in suggestions
             for request in self.visits_of_winner(suggestion)
             if request.trial_id not in first
         }
@@ -279,18 +274,14 @@ class Plan:
         config = request.config
         return (config.world_size, config.placement) == (self.target, self.placement(self.target))
 
-    def verification(
-        self, unchanged: Configuration, setting: Setting, environment: dict[str, str]
-    ) -> StepsRequest:
-        """A change of a trial in the same rounds as the trial without it; alone in other processes."""
-        changed = unchanged.model_copy(update={"setting": setting, "environment": environment})
-        paired = environment == unchanged.environment
+    def verification(self, unchanged: Configuration, setting: Setting) -> StepsRequest:
+        """A change of a trial in the same rounds as the trial without it."""
         return StepsRequest(
             role="verification",
-            config=changed,
-            variants=("ddp", "anchor") if paired else ("ddp",),
+            config=unchanged.model_copy(update={"setting": setting}),
+            variants=("ddp", "anchor"),
             measure=self._measure("verification", setting, unchanged.setting),
-            anchor=unchanged.setting if paired else None,
+            anchor=unchanged.setting,
         )
 
     def trials(self) -> list[StepsRequest]:

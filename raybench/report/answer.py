@@ -19,7 +19,6 @@ from raybench.records.record import TrialRecord
 from raybench.report.finding_texts import next_step
 from raybench.report.format import aligned, figures, sentence
 from raybench.report.prediction import more_sentences
-from raybench.report.sections.cost import slower_than_one
 from raybench.report.sections.training import changed_words, named_group, parity_words
 from raybench.report.sections.trials import failures_words, missing_target, nothing_fits
 from raybench.report.sections.waterfall import PART_WORDS, shares_of_step
@@ -179,7 +178,7 @@ def _why(results: StudyResults) -> list[str]:
         parts.append(f"the rest to other parts{' and unknown causes' if rest >= LEAST_SHARE else ''}")
     elif rest >= LEAST_SHARE:
         parts.append("the rest may be communication" if may_be_rest else "the rest unexplained")
-    whole = len(parts) == 1 and parts[0].startswith(f"{total:.0%} ")
+    whole = len(parts) == 1 and f"{named[0][1].value:.0%}" == f"{total:.0%}"
     return [f"{lost} {parts[0].partition(' ')[2]}" if whole else f"{lost}: {', '.join(parts)}", *also]
 
 
@@ -277,14 +276,18 @@ def _less_accurate(results: StudyResults, use: Recommendation) -> str:
 def one_device_words(results: StudyResults) -> list[str]:
     """That one device is faster than several with the setting to use."""
     advice, use = results.device_advice, results.recommendation
-    speedup = slower_than_one(results.scaling(advice.record)) if advice else None
-    if advice is None or speedup is None:
+    if advice is None:
+        return []
+    # certainly below 1: of the typical step, as in the table of scaling, else of the mean one
+    found = results.scaling(advice.record)
+    slower = (one for one in (found.speedup, found.mean_speedup) if one is not None and one.high < 1)
+    if (speedup := next(slower, None)) is None:
         return []
     under_load = speedup.value > 1 - _shorter_share(results)
     use_one = f"{'under this load ' if under_load else ''}use one {results.device_word}"
     many = advice.record.config.world_size
     # typical steps may be no slower, of which the first sentence is
-    by_mean = "" if speedup is results.scaling(advice.record).speedup else " with rare slow steps included"
+    by_mean = "" if speedup is found.speedup else " with rare slow steps included"
     if use is None or use.is_default:
         why = f": {many:,} are {speedup.value:.2f} times as fast{by_mean}" if by_mean else ""
         return [f"{use_one}{', and measure again without it' if under_load else ''}{why}"]

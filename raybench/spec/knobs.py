@@ -244,11 +244,6 @@ class _Space(Model):
         """The listed values of one knob."""
         return cast("tuple[KnobValue, ...]", getattr(self, knob))
 
-    @property
-    def first(self) -> dict[str, KnobValue]:
-        """The first value of every list."""
-        return {name: self.values(name)[0] for name in Setting.model_fields}
-
     def explored(self) -> dict[str, tuple[KnobValue, ...]]:
         """The knobs with more than one value."""
         every = {name: self.values(name) for name in Setting.model_fields}

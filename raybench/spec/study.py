@@ -35,20 +35,18 @@ MOST_AS_IF = 4  # further numbers of devices: each is one more block in a round
 MOST_SEEDS = 1000
 
 
-# Ray Train and raybench set these for each worker; a study that sets them breaks the process group.
-RESERVED_VARIABLES = {
-    **dict.fromkeys(("RANK", "LOCAL_RANK", "NODE_RANK"), "each worker's own, set by Ray Train"),
-    **dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), "set by Ray Train; say scaling.world_sizes"),
-    **dict.fromkeys(("MASTER_ADDR", "MASTER_PORT"), "where the workers meet, set by Ray Train"),
-    "CUDA_VISIBLE_DEVICES": "set by Ray for each worker; set it for the whole command instead",
-}
+# Ray sets these for each worker; a study that sets them breaks the process group.
+RESERVED_VARIABLES = (
+    "RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+    "CUDA_VISIBLE_DEVICES",
+)  # fmt: skip
 
 
 def _not_reserved(name: str) -> str:
     if not name or {"=", "\0"} & {*name}:
         raise ValueError("the name of an environment variable")
     if name in RESERVED_VARIABLES:
-        raise ValueError(f"not a study's to set: {RESERVED_VARIABLES[name]}")
+        raise ValueError("not a study's to set: Ray sets it for each worker")
     return name
 
 

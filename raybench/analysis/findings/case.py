@@ -30,11 +30,12 @@ MUCH = 0.10  # of the step: from here on a finding is a warning
 class Around:
     """What surrounds the trials of a study; empty where not known.
 
-    The machine, and the command that goes on where the study stopped.
+    The machine, what was requested and not measured, and the command that goes on with it.
     """
 
     environment: Environment | None = None
     goes_on: str = ""
+    left_out: tuple[str, ...] = ()  # in words
 
 
 @dataclass(frozen=True)

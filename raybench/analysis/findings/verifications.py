@@ -1,8 +1,7 @@
 """The changes that a diagnosis proposes, tested by experiment: which can be, and what came out.
 
-A change of knobs is measured in the same rounds as the setting without it; variables of the processes need
-other processes. What was measured already is not measured again: its visits tell. Trials of verification are
-no suggestions: no curve and no choice knows of them.
+A change is measured in the same rounds as the setting without it. What was measured already is not measured
+again: its visits tell. Trials of verification are no suggestions: no curve and no choice knows of them.
 """
 
 from __future__ import annotations
@@ -47,7 +46,6 @@ class Proposal:
     findings: tuple[Finding, ...]  # that propose the same, what explains the most time first
     change: Mapping[str, KnobValue]  # empty: what raybench cannot do is their next step
     setting: Setting
-    environment: Mapping[str, str]
     obstacle: str = ""  # why it cannot be tried here
     simulated: Estimate | None = None  # of what the simulator proposes, without a finding: as ``predicted``
 
@@ -73,12 +71,15 @@ class Verification:
     """A proposal, and what measuring it has shown."""
 
     proposal: Proposal
-    label: str
     verdict: Verified
     gain: Gain | None = None  # of throughput, relative; simultaneous over all that were tested
     record: TrialRecord | None = None
-    is_paired: bool = True  # in the same processes
     reason: str = ""
+
+    @property
+    def label(self) -> str:
+        """The change in words."""
+        return changes_words(self.proposal.change)
 
 
 def proposals(base: Facts, first: Sequence[Finding]) -> list[Proposal]:
@@ -94,7 +95,7 @@ def proposals(base: Facts, first: Sequence[Finding]) -> list[Proposal]:
         proposal = _proposal(finding, headline.config) if finding.trial_id == headline.trial_id else None
         if proposal is not None:
             what = proposal.obstacle if proposal.change else finding.name
-            key = proposal.setting, tuple(sorted(proposal.environment.items())), what
+            key = proposal.setting, what
             known = found.setdefault(key, replace(proposal, findings=()))
             found[key] = replace(proposal, findings=(*known.findings, finding))
     every = list(found.values())
@@ -105,7 +106,7 @@ def proposals(base: Facts, first: Sequence[Finding]) -> list[Proposal]:
         place = next((place for place, each in enumerate(every) if each.wins_s < wins_s), len(every))
         ratio = point.gain.plus(1.0)
         change, obstacle = point.change.knobs, point.setting.fault(config.device) or ""
-        every.insert(place, Proposal((), change, point.setting, config.environment, obstacle, ratio))
+        every.insert(place, Proposal((), change, point.setting, obstacle, ratio))
     return every
 
 
@@ -128,8 +129,7 @@ def verifications(base: Facts, first: Sequence[Finding]) -> tuple[Verification, 
     for record in asked:  # what an earlier diagnosis proposed
         if record.trial_id not in known:
             change = record.config.differences(headline.config)
-            setting, variables = record.config.setting, record.config.environment
-            tested.append((Proposal((), change, setting, variables), record))
+            tested.append((Proposal((), change, record.config.setting), record))
     measured = [record for _, record in tested if record is not None and record.steps is not None]
     ratios = base.fit.rate_ratios([(record, headline) for record in measured])
     by_id = {record.trial_id: ratio for record, ratio in zip(measured, ratios, strict=True)}
@@ -146,7 +146,7 @@ def test_of(base: Facts, proposal: Proposal) -> TrialRecord | None:
     """
     headline = base.headline
     assert headline is not None
-    asked = (proposal.setting, dict(proposal.environment))
+    asked = (proposal.setting, headline.config.environment)
     if proposal.needs_you:
         return None
     there = [
@@ -161,11 +161,6 @@ def test_of(base: Facts, proposal: Proposal) -> TrialRecord | None:
     return next(iter([*of_role, *(record for record in there if record.steps is not None)]), None)
 
 
-def is_paired(proposal: Proposal, unchanged: Configuration) -> bool:
-    """Whether the change can be measured in the rounds of the setting without it: in the same processes."""
-    return dict(proposal.environment) == unchanged.environment
-
-
 def verification_of(finding: Finding, verified: Sequence[Verification]) -> Verification | None:
     """What trying the finding's change has shown; None: it was not tried."""
     tried = (each for each in verified if each.record is not None)
@@ -178,33 +173,24 @@ def _proposal(finding: Finding, config: Configuration) -> Proposal | None:
         explains = finding.explains is not None and finding.severity is not Severity.NOTE
         if not explains and finding.severity is not Severity.PROBLEM:
             return None
-        return Proposal((finding,), {}, config.setting, config.environment)
-    knobs = {name: value for name, value in finding.change.items() if name in Setting.model_fields}
-    variables = {name: str(value) for name, value in finding.change.items() if name not in knobs}
-    setting = Setting(**(config.setting.model_dump() | knobs)).at(config.world_size)
-    environment = config.environment | variables
-    if (setting, environment) == (config.setting, config.environment):
+        return Proposal((finding,), {}, config.setting)
+    setting = Setting(**{**config.setting.model_dump(), **finding.change}).at(config.world_size)
+    if setting == config.setting:
         return None
-    obstacle = setting.fault(config.device) or ""
-    return Proposal((finding,), dict(finding.change), setting, environment, obstacle)
+    return Proposal((finding,), dict(finding.change), setting, setting.fault(config.device) or "")
 
 
 def _verified(
     base: Facts, proposal: Proposal, record: TrialRecord | None, ratio: Estimate | None
 ) -> Verification:
-    label = changes_words(proposal.change)
     if record is None:
         verdict = Verified.NEEDS_YOU if proposal.needs_you else Verified.NOT_RUN
-        return Verification(proposal, label, verdict, reason=proposal.obstacle)
-    assert base.headline is not None
-    paired = is_paired(proposal, base.headline.config)
+        return Verification(proposal, verdict, reason=proposal.obstacle)
     if ratio is None:
-        reason = f"{record.state}: {record.reason}"
-        return Verification(proposal, label, Verified.FAILED, None, record, paired, reason)
+        return Verification(proposal, Verified.FAILED, None, record, f"{record.state}: {record.reason}")
     least = base.study.search.minimum_gain
     found = gain_of(ratio, least)
-    verdict = verdict_of(found, proposal.predicted, least)
-    return Verification(proposal, label, verdict, found, record, paired)
+    return Verification(proposal, verdict_of(found, proposal.predicted, least), found, record)
 
 
 def verdict_of(found: Gain, predicted: Estimate | None, least: float) -> Verified:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from raybench.analysis.cost import RUNS, CostPoint
 from raybench.analysis.results import StudyResults
-from raybench.analysis.scaling import Scaling
 from raybench.analysis.stats.statistics import Estimate
 from raybench.report.format import figures, interval, plain_lasting, run_words, times
 from raybench.report.table import Column, Table, make_table, numbers
@@ -57,10 +56,3 @@ def _shown(results: StudyResults) -> list[CostPoint]:
     curves = results.curves[0], next(of_use, fastest)
     shown = {record.trial_id for curve in curves for record in curve}
     return [each for each in results.costs if each.record.trial_id in shown]
-
-
-def slower_than_one(found: Scaling) -> Estimate | None:
-    """The speed-up, certainly below 1: of the typical step, as in the curve's table, else of the mean one."""
-    return next(
-        (one for one in (found.speedup, found.mean_speedup) if one is not None and one.high < 1), None
-    )

@@ -95,7 +95,7 @@ def largest_table(results: StudyResults) -> Table:
 
     def setting(largest: LargestFit) -> str:
         combination = largest.setting.at(largest.world_size)
-        return combination_words(results.study, combination, always=["strategy", "precision"])
+        return combination_words(results.study, combination)
 
     columns: list[Column[LargestFit]] = [
         Column("setting", setting, stays=True),
@@ -140,8 +140,7 @@ def verification_table(results: StudyResults) -> Table:
         return ", ".join(found.name for found in each.proposal.findings) or simulated
 
     def gained(each: Verification) -> str:
-        apart = "" if each.is_paired else ", in other processes"
-        return known(each.gain, lambda gain: percent(gain.gain, sign=True) + apart, "")
+        return known(each.gain, lambda gain: percent(gain.gain, sign=True), "")
 
     def verdict(each: Verification) -> str:
         """With the reason, where there is no number."""
@@ -156,8 +155,9 @@ def verification_table(results: StudyResults) -> Table:
         Column("verdict", verdict),
     ]
     caption = (
-        "Gain in samples/s over the setting without the change; 95% intervals for all at once. Confirmed: by "
-        f"{results.study.search.minimum_gain:.0%} at least; refuted: slower, or less than implied."
+        "Gain in samples/s over the setting without it, in the same rounds; 95% intervals for all at once. "
+        f"Confirmed: by {results.study.search.minimum_gain:.0%} at least; refuted: slower, or less than "
+        "implied."
     )
     return make_table("Verified by experiment", caption, columns, results.verifications)
 

@@ -17,7 +17,7 @@ from raybench.analysis.collectives import analyse_sweep
 from raybench.analysis.findings.case import Around
 from raybench.analysis.findings.finding import Finding
 from raybench.analysis.resolve import resolve
-from raybench.analysis.results import StudyResults, analyse, with_left_out
+from raybench.analysis.results import StudyResults, found_in
 from raybench.analysis.simulate.what_if import Change, trial_to_ask, what_if
 from raybench.analysis.stats.statistics import Estimate, inverse
 from raybench.analysis.stats.verdict import Gain
@@ -69,9 +69,9 @@ def _of_sweep(store: ResultsDirectory) -> Sections:
 
 def _of_study(store: ResultsDirectory) -> Sections:
     study, records, environment = store.study(), list(store.latest().values()), store.environment()
-    results = analyse(study, records, Around(environment))
-    notes = left_out(study, records, len(environment.every_node), results.winners)
-    results = with_left_out(results, [left_out_words(each) for each in notes], "")
+    facts = resolve(study, records, environment)
+    notes = left_out(study, records, len(environment.every_node), facts.winners)
+    results = found_in(facts, Around(environment, left_out=tuple(left_out_words(each) for each in notes)))
     return {
         "summary.csv": _keyed((row.trial_id, row.row()) for row in results.summaries),
         "findings": _keyed(map(_finding, results.diagnosis)),

@@ -47,7 +47,6 @@ CURE, PLACEBO, HARM = (
     {"static_graph": True},
     {"find_unused_parameters": True},
 )
-VARIABLE = {"OMP_PROC_BIND": "true"}
 MEASURE = {"half_width": 0.01, "visits": 1}
 
 
@@ -186,22 +185,6 @@ def test_what_raybench_cannot_do_is_named(propose: Any) -> None:
     assert roles(store).count("verification") == 1
     reasons = {each.reason for each in analyse(plan.study, store.records).verifications if each.reason}
     assert reasons == {Setting(precision="tf32").fault("cpu")}
-
-
-def test_variables_are_tested_in_processes_of_their_own(propose: Any) -> None:
-    propose((WRAPPER, VARIABLE, None), (BATCH, CURE, None))
-    plan = planned(environment={"OMP_PROC_BIND": ["false"]})
-    _, store, runner = studied(plan)
-    assert runner.num_starts == 2
-    paired, apart = store.records[-2:]  # what shares processes comes first
-    assert paired.config.environment == {"OMP_PROC_BIND": "false"}
-    assert apart.config.environment == VARIABLE
-    assert apart.study_request.kind == "steps"
-    assert apart.study_request.variants == ("ddp",)
-    found = verified(plan, store)["OMP_PROC_BIND=true"]
-    assert not found.is_paired
-    assert found.gain.gain.high - found.gain.gain.low > 0.1  # starts differ by more than rounds
-    assert found.gain.gain.low < 1 / 19 < found.gain.gain.high  # 20 ms to 19 ms
 
 
 def test_three_without_a_budget_and_one_where_several_findings_propose_the_same(propose: Any) -> None:

@@ -3,7 +3,8 @@
 import pytest
 import ray
 
-from raybench.launch.worker_group import LONGEST_REASON, ran_out_of_memory, reason
+from raybench.launch.nodes import LONGEST_ERROR
+from raybench.launch.worker_group import ran_out_of_memory, reason
 
 
 class WorkerGroupError(Exception):
@@ -70,7 +71,7 @@ def test_an_error_of_no_worker_is_told_itself():
 def test_a_reason_is_one_line_and_not_endless():
     found = reason(WorkerGroupError({0: RuntimeError("x" * 5000)}))
     assert "\n" not in found
-    assert len(found) <= LONGEST_REASON + len("rank 0: ")
+    assert len(found) <= LONGEST_ERROR + len("rank 0: ")
 
 
 def test_rays_memory_monitor_is_found_wherever_it_hides():

@@ -10,18 +10,12 @@ from ray.train.torch import TorchConfig
 from torch.torch_version import TorchVersion
 
 from raybench.launch.gloo import GlooConfig, send_version_as_text, serve
-from raybench.launch.worker_group import _with_gpus
 
 
 def test_rays_page_of_the_run_shows_what_it_shows_of_rays_own_configuration() -> None:
     rays = TorchConfig(backend="gloo")
     assert GlooConfig().to_dict() == rays.to_dict()
     assert GlooConfig().framework == rays.framework.value
-
-
-def test_rays_own_group_is_gloos_on_gpus_too() -> None:
-    """What travels by NCCL has groups of its own."""
-    assert _with_gpus().backend == "gloo"
 
 
 def test_who_unpickles_it_does_not_import_torch() -> None:

@@ -31,11 +31,11 @@ def test_spread_is_pack_on_one_node() -> None:
         (Resources("cpu", 1, "a CPU"), {}, "two devices or more"),
         (Resources("cpu", 0, "a CPU"), {}, "two devices or more"),
         (Resources("cuda", 0, "no GPU"), {}, "two devices or more"),
-        (Resources("cpu", 2, "a CPU"), {"loopback_nic": True}, "--loopback-nic: of GPUs; gloo's ranks"),
+        (Resources("cpu", 2, "a CPU"), {"loopback_nic": True}, "--loopback-nic: of one node of GPUs"),
         (
             Resources("cuda", 4, "a GPU", num_nodes=2),
             {"loopback_nic": True},
-            r"--loopback-nic: of one node; .* \(received 2 nodes\)",
+            r"--loopback-nic: of one node of GPUs .received 2 nodes, ",
         ),
         (Resources("cpu", 2, "a CPU"), {"world_sizes": (4,)}, "at most 2 workers of 1 core,? unless"),
         (

@@ -403,7 +403,7 @@ def test_a_visit_is_measured_to_its_share(measure, half_width, min_rounds):
     for request in (planned.search(planned.default()), *planned.curve(planned.default())):
         assert (request.measure.half_width, request.measure.min_rounds) == (half_width, min_rounds)
     verified = planned.verification(
-        planned.search(planned.default()).config, planned.default().setting, {}
+        planned.search(planned.default()).config, planned.default().setting
     ).measure
     assert (verified.half_width, verified.min_rounds) == (planned.study.measure.half_width, 10)
 

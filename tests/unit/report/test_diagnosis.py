@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from raybench.analysis.findings.case import Around
-from raybench.analysis.results import analyse, with_left_out
+from raybench.analysis.results import analyse
 from raybench.report.document import diagnosis_markdown, write_report
 from raybench.report.terminal import print_summary
 from raybench.spec import Setting
@@ -46,8 +46,8 @@ def test_a_study_whose_trials_all_crashed_names_error_place_and_command(tmp_path
     told = {"reason": "rank 0: AttributeError: no 'head'", "frame": where}
     records = [failed(each, "crashed").model_copy(update=told) for each in asked_of]
     command = "python -m raybench.study scaling --resume --output mine"
-    results = analyse(spec, records, around=Around(goes_on=command))
-    results = with_left_out(results, ["17 of 18 trials of the curves"], command)
+    around = Around(goes_on=command, left_out=("17 of 18 trials of the curves",))
+    results = analyse(spec, records, around=around)
     write_report(tmp_path, results, {})
     diagnosis = (tmp_path / "report" / "diagnosis.md").read_text()
     assert (

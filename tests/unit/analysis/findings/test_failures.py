@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from raybench.analysis.findings.case import Around
+from raybench.analysis.findings.diagnose import FAILED
+from raybench.analysis.findings.diagnose import failed as failures_of
 from raybench.analysis.findings.finding import Finding, FindingName, Reason, Severity
-from raybench.analysis.findings.of_study import FAILED
-from raybench.analysis.findings.of_study import failed as failures_of
 from raybench.analysis.resolve import resolve
-from raybench.analysis.results import analyse, with_left_out
+from raybench.analysis.results import analyse
 from raybench.records.record import State, TrialRecord
 from raybench.report.finding_texts import evidence
 from raybench.report.terminal import print_summary
@@ -75,7 +76,7 @@ def test_one_command_that_can_be_pasted_goes_on_with_all_of_it() -> None:
     late = failed(request(128), "timeout", "not done after 300 s")
     records = [*COMPLETE, crashed(64), late]
     command = f"{GOES_ON} --retry crashed,timeout --set measure.timeout_seconds=600"
-    found = with_left_out(analyse(SPEC, records, around=AROUND), ["1 of 6 suggestions"], GOES_ON)
+    found = analyse(SPEC, records, around=replace(AROUND, left_out=("1 of 6 suggestions",)))
     *_, first, second, last = found.diagnosis
     assert [first.reason, second.reason, last.name] == [
         Reason.CRASHED,
@@ -107,10 +108,8 @@ def test_memory_that_was_not_enough_is_tried_again_where_asked_or_where_nothing_
 
 
 def test_what_was_not_reached_is_one() -> None:
-    words = ["17 of 18 trials of the curves"]
-    found = analyse(SPEC, COMPLETE)
-    assert with_left_out(found, [], GOES_ON) is found
-    told = with_left_out(found, words, GOES_ON)
+    words = ("17 of 18 trials of the curves",)
+    found, told = (analyse(SPEC, COMPLETE, around=replace(AROUND, left_out=each)) for each in ((), words))
     (late,) = (each for each in told.diagnosis if each not in found.diagnosis)
     assert (late.name, evidence(late), late.command) == (FindingName.NOT_REACHED, words[0], GOES_ON)
 
