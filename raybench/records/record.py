@@ -3,7 +3,8 @@
 Records hold raw measurements only; every statistic is computed on reading, by ``raybench.analysis``.
 
 History of the schema, newest first. Its version is MAJOR.MINOR: a raybench reads its own major version, of
-the minor ones its own and all older; before it versions were whole numbers, none of which was released.
+the minor ones its own and all older; before it versions were whole numbers, none of which was released. A new
+knob is no new version: who lacks it refuses a line that has it, by its name.
 
 3.0. No knob at its default is part of a trial's id.
 2.2. `suggestion`, a number, is read over.

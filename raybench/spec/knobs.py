@@ -159,19 +159,17 @@ class Setting(Model):
         """Return what is equal for settings whose batches take equal memory on so many devices."""
         return tuple(map(vars(self.at(world_size)).get, self.MEMORY_KNOBS))
 
-    # What changes what a model learns in equally many epochs; the other knobs change how fast it does.
-    LEARNING_KNOBS: ClassVar[tuple[str, ...]] = (
-        "strategy",
-        "batch_size",
-        "precision",
-        "gradient_accumulation",
-        "gradient_compression",
-        "broadcast_buffers",
-    )
+    # What changes how fast a model learns, and not what: a knob that is not here may change both.
+    SPEED_ALONE: ClassVar[tuple[str, ...]] = (
+        "bucket_cap_mb", "gradient_as_bucket_view", "static_graph", "find_unused_parameters",
+        "batched_grad_copy", "skip_all_reduce_unused_params", "fsdp_reshard", "activation_checkpointing",
+        "compile", "channels_last", "cudnn_benchmark", "optimizer_kernels", "num_threads", "workers",
+        "persistent_workers", "pin_memory",
+    )  # fmt: skip
 
     def learning_key(self, world_size: int) -> Hashable:
         """Return what is equal for settings that learn equally on so many devices."""
-        return tuple(map(vars(self.at(world_size)).get, self.LEARNING_KNOBS))
+        return self.key(world_size, ignore=self.SPEED_ALONE)
 
     def differences(self, other: Setting) -> dict[str, KnobValue]:
         """The knobs of this setting whose values differ from ``other``'s."""
