@@ -36,9 +36,8 @@ from raybench.commands.report import analysed
 from raybench.commands.scaling import ScalingOptions
 from raybench.commands.tracking import log_study, refuse_missing
 from raybench.driver.forecast import FINISH_S, TimeEstimate, estimate
-from raybench.driver.session import Session
+from raybench.driver.session import Session, run_sweep
 from raybench.driver.stages import MOST_WITHOUT_BUDGET, run_study
-from raybench.driver.sweep import run_sweep
 from raybench.driver.time_budget import TimeBudget
 from raybench.errors import RequestError
 from raybench.launch.cluster import Cluster

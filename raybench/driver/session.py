@@ -1,8 +1,8 @@
-"""One run of a plan: the way from a trial to its record, and notes."""
+"""One run of a plan: the way from a trial to its record, and notes; a sweep of collectives."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
@@ -19,11 +19,13 @@ from raybench.errors import AllFailError, NoRoomError
 from raybench.launch import signals
 from raybench.launch.runner import TrialRunner
 from raybench.plan.notes import Note, NoteKind, Stage, not_reached
+from raybench.plan.sweep_plan import SweepPlan
 from raybench.plan.trials import Plan
 from raybench.records.messages import Progress
 from raybench.records.record import State, TrialRecord
-from raybench.records.requests import StudyRequest, TrialRequest
+from raybench.records.requests import Place, StudyRequest, TrialRequest
 from raybench.records.store import ResultsDirectory
+from raybench.spec.sweep import Sweep
 
 
 class Watcher(Protocol):
@@ -160,3 +162,32 @@ class Session:
             yield
         except NoRoomError as lost:
             self.note(NoteKind.NO_ROOM, reason=str(lost))
+
+
+# --- a sweep of collectives, which has no stages
+
+
+def run_sweep(
+    plan: SweepPlan, runner: TrialRunner, store: ResultsDirectory, watcher: Watcher, retry: Collection[State]
+) -> list[tuple[Place, str]]:
+    """Measure every place that is not known, or ended in a state to ``retry``.
+
+    Returns which have no room, since nodes are gone, and why. Raises ``Interrupted``, ``RequestError`` for
+    what cannot be placed or written, ``GroupLostError`` when no worker group starts.
+    """
+    groups = Groups(runner, TimeBudget(), plan, watcher.group)
+    requests, known, lost = plan.requests, store.latest(), list[tuple[Place, str]]()
+    still = [each for each in requests if each.trial_id not in known or known[each.trial_id].state in retry]
+    for done, request in enumerate(still, len(requests) - len(still)):
+        left_s = (len(requests) - done) * plan.sweep.measure.max_seconds
+        watcher.trial(request, done=done, total=len(requests), left_s=left_s)
+        signals.check()
+        try:
+            outcome, at, _ = groups.run(request, partial(watcher.progress, request))
+        except NoRoomError as error:
+            lost.append((request.config, str(error)))
+            continue
+        record = outcome.to_record(request, study=Sweep.name, started_at=at)
+        store.append(record)
+        watcher.trial_done(record, None)
+    return lost

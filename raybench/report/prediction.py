@@ -11,7 +11,6 @@ from rich.text import Text
 
 from raybench.analysis.cost import Work
 from raybench.analysis.labels import devices_of, devices_words
-from raybench.analysis.scaling import Status
 from raybench.analysis.simulate.as_if import LEAST_HELD, LINKS, OF_CEILING, MoreDevices, Requirement
 from raybench.analysis.simulate.fit import FARTHEST, FEWEST_SIZES
 from raybench.analysis.simulate.outlook import Outlook, cost_of_run
@@ -59,12 +58,12 @@ def measured_words(outlook: Outlook) -> Iterator[str]:
     largest = [max(same, key=lambda each: (each.shape.world_size, -each.shape.nodes)) for _, same in by_batch]
     for each in few(largest):
         at = f"{devices_words(each.shape.world_size)} at {batch} {each.batch_size:,}"
-        if each.speedup is None or each.efficiency is None or each.status is None:
+        is_base = each.shape.world_size == each.baseline_world_size
+        if each.speedup is None or each.efficiency is None or is_base:
             yield f"{at}: no other world size to compare with"
             continue
-        status = "negative scaling" if each.status is Status.NEGATIVE else str(each.status)
         over = "" if each.baseline_world_size == 1 else f" over {each.baseline_world_size}"
-        yield f"{at}: {each.speedup.value:.2f}x{over}, efficiency {percent(each.efficiency)}, {status}"
+        yield f"{at}: {each.speedup.value:.2f}x{over}, efficiency {percent(each.efficiency)}"
 
 
 def few(batches: Sequence[Each]) -> list[Each]:
@@ -260,7 +259,6 @@ def imported_table(model: Outlook) -> Table:
         numbers("samples/s", lambda row: row.throughput_samples_per_s.value, figures),
         numbers("speed-up", lambda row: row.speedup and row.speedup.value, "{:.2f}x".format),
         numbers("efficiency", lambda row: row.efficiency, percent),
-        Column("status", lambda row: str(row.status) if row.status else ""),
     ]
     caption = "Speed-up: over the smallest world size that was measured with the same batch."
     return make_table(title_of(model), caption, columns, model.group.scalings)

@@ -21,5 +21,5 @@ def test_equal_settings_are_not_told_apart(equal: list[Facts]) -> None:
     assert called(equal) <= ALLOWED
 
 
-def test_the_interval_of_the_best_holds_the_truth(equal: list[Facts]) -> None:
+def test_the_interval_of_the_largest_gain_holds_the_truth(equal: list[Facts]) -> None:
     assert wrong_of_the_best(equal) <= ALLOWED

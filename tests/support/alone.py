@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raybench.analysis.findings.case import Case, Peers
+from raybench.analysis.findings.case import Case
 from raybench.analysis.findings.diagnose import diagnose
 from raybench.analysis.findings.finding import Finding
 from raybench.analysis.scaling import Measured
@@ -13,8 +13,13 @@ from raybench.records.record import TrialRecord
 def case_of(record: TrialRecord, fit: Measured | None = None) -> Case:
     """What the diagnosis of a complete trial of steps may look at."""
     assert record.steps is not None
-    fit = fit or Measured([record])
-    return Case(record, fit, Peers.of([record], fit))
+    return Case(record, fit or Measured([record]), (record,))
+
+
+def among(record: TrialRecord, *others: TrialRecord) -> Case:
+    """The same, and the others of its world size and placement."""
+    there = (record, *others)
+    return Case(record, Measured(there), there)
 
 
 def findings(record: TrialRecord) -> list[Finding]:

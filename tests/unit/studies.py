@@ -8,9 +8,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from raybench.analysis.findings.case import Around, Peers
+from raybench.analysis.findings.case import Around
 from raybench.analysis.results import StudyResults, analyse
-from raybench.analysis.scaling import Measured
 from raybench.machine.environment import Environment
 from raybench.machine.host import Resources
 from raybench.plan.make_plan import make_plan
@@ -88,12 +87,6 @@ def slowed(
         )
         rounds[place] = rounds[place].model_copy(update={"blocks": tuple(blocks)})
     return record.model_copy(update={"result": record.steps.model_copy(update={"rounds": tuple(rounds)})})
-
-
-def peers(records: Iterable[TrialRecord]) -> Peers:
-    """What the records say of each other, as the diagnosis of a study has it."""
-    records = tuple(records)
-    return Peers.of(records, Measured(records))
 
 
 def without_intervals(words: str) -> str:

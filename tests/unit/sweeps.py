@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from raybench.analysis.collectives import SweepResults, analyse_sweep
-from raybench.driver.sweep import run_sweep
+from raybench.driver.session import run_sweep
 from raybench.launch.runner import TrialRunner
 from raybench.machine.host import Resources
 from raybench.plan.sweep_plan import SweepPlan, make_sweep_plan

@@ -11,15 +11,15 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (240, 4),
-    "analysis": (6182, 49),
-    "commands": (2353, 18),
-    "driver": (741, 8),
-    "launch": (1616, 15),
-    "machine": (872, 7),
-    "plan": (1069, 10),
+    "analysis": (6172, 48),
+    "commands": (2352, 18),
+    "driver": (726, 7),
+    "launch": (1612, 15),
+    "machine": (865, 7),
+    "plan": (1056, 10),
     "records": (1293, 11),
-    "report": (3587, 24),
-    "spec": (1441, 12),
+    "report": (3586, 24),
+    "spec": (1434, 12),
     "worker": (5126, 38),
     "workloads": (1825, 20),
 }

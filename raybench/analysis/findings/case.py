@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -38,47 +38,6 @@ class Around:
     left_out: tuple[str, ...] = ()  # in words
 
 
-@dataclass(frozen=True)
-class Peers:
-    """What the trials of a study at one world size and placement say of each other, worked out once.
-
-    ``alone`` is the step of one device alone by its samples in a step, and ``rates`` samples/s by the batch,
-    for trials that differ in the batch only; ``replays`` are the transfers alone by their number of buckets,
-    for trials that send the same bytes. All times are in s.
-    """
-
-    alone: Mapping[Hashable, Mapping[int, Estimate]] = field(default_factory=dict)
-    replays: Mapping[Hashable, Mapping[int, Estimate]] = field(default_factory=dict)
-    rates: Mapping[Hashable, Mapping[int, float]] = field(default_factory=dict)
-    records: tuple[TrialRecord, ...] = ()  # all of them
-
-    @staticmethod
-    def of(records: Iterable[TrialRecord], fit: Measured) -> Peers:
-        """Of complete trials of steps; of several equal ones the first counts."""
-        records = tuple(records)
-        alone: dict[Hashable, dict[int, Estimate]] = {}
-        replays: dict[Hashable, dict[int, Estimate]] = {}
-        rates: dict[Hashable, dict[int, float]] = {}
-        for record in records:
-            if record.steps is None or record.request.kind != "steps":
-                continue
-            config, found = record.config, fit.figures(record)[0]
-            if found.efficiency is not None:
-                of_setting = rates.setdefault(_of_batches(config), {})
-                of_setting.setdefault(config.batch_size, found.throughput_samples_per_s.value)
-            own = config.batch_size * config.setting.gradient_accumulation
-            units = {own: one_device(config, config.batch_size)}
-            units |= {config.global_batch_size: baseline_unit(config)} if config.scaling == "strong" else {}
-            of_batches = alone.setdefault(_of_batches(config), {})
-            for samples, unit in units.items():
-                if samples not in of_batches and fit.pool.has(unit):
-                    of_batches[samples] = fit.pool.time(unit)
-            replay, number = level_unit(config, fit.buckets, "replay"), len(record.steps.bucket_bytes)
-            if number and fit.pool.has(replay):
-                replays.setdefault(_sent(config, record.steps), {}).setdefault(number, fit.pool.time(replay))
-        return Peers(alone, replays, rates, records)
-
-
 def _of_batches(config: Configuration) -> Hashable:
     """All that a step on one device alone depends on, but for the batch."""
     return config.key(1, (*config.ANY_WORKLOAD, "batch_size", "world_size", "placement"))
@@ -97,7 +56,7 @@ class Case:
 
     record: TrialRecord
     fit: Measured  # of which its figures are
-    peers: Peers = field(default_factory=Peers)
+    there: tuple[TrialRecord, ...] = ()  # itself among them; of several equal ones the first counts
     around: Around = field(default_factory=Around)
     _findings: dict[Rule, Finding | None] = field(default_factory=dict, compare=False, repr=False)
 
@@ -188,21 +147,46 @@ class Case:
         """Samples of one device in an optimizer step."""
         return self.config.batch_size * self.config.setting.gradient_accumulation
 
+    @property
+    def _same_but_batch(self) -> Iterator[TrialRecord]:
+        """The trials that differ in the batch only."""
+        own = _of_batches(self.config)
+        return (each for each in self.there if each.steps is not None and _of_batches(each.config) == own)
+
     @cached_property
     def alone(self) -> Mapping[int, Estimate]:
         """The step of one device alone by its samples in a step, in s, where it was measured."""
-        return self.peers.alone.get(_of_batches(self.config), {})
+        found, pool = dict[int, Estimate](), self.fit.pool
+        for config in (each.config for each in self._same_but_batch):
+            samples = config.batch_size * config.setting.gradient_accumulation
+            units = {samples: one_device(config, config.batch_size)}
+            units |= {config.global_batch_size: baseline_unit(config)} if config.scaling == "strong" else {}
+            for number, unit in units.items():
+                if number not in found and pool.has(unit):
+                    found[number] = pool.time(unit)
+        return found
 
-    @property
+    @cached_property
     def replays(self) -> Mapping[int, Estimate]:
         """The transfers of the same bytes alone by their number of buckets, in s, its own among them."""
-        return self.peers.replays.get(_sent(self.config, self.steps), {})
+        found, own, pool = dict[int, Estimate](), _sent(self.config, self.steps), self.fit.pool
+        for each in self.there:
+            if each.steps is None or not each.steps.bucket_bytes or _sent(each.config, each.steps) != own:
+                continue
+            replay = level_unit(each.config, self.fit.buckets, "replay")
+            if pool.has(replay):
+                found.setdefault(len(each.steps.bucket_bytes), pool.time(replay))
+        return found
 
     @property
     def larger_batches(self) -> list[float]:
         """Samples/s of trials that differ from it in the batch only, which is larger."""
-        every = self.peers.rates.get(_of_batches(self.config), {})
-        return [rate for batch, rate in every.items() if batch > self.config.batch_size]
+        rates = dict[int, float]()
+        for each in self._same_but_batch:
+            found = self.fit.figures(each)[0]
+            if found.efficiency is not None:
+                rates.setdefault(each.config.batch_size, found.throughput_samples_per_s.value)
+        return [rate for batch, rate in rates.items() if batch > self.config.batch_size]
 
     def phases(self) -> dict[Phase, Estimate]:
         """Its phases, in s; empty where they were not measured."""

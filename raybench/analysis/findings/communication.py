@@ -110,7 +110,7 @@ def _limit(case: Case, latency_share: Estimate | None) -> Limit:
 
 def _other_sizes(case: Case) -> list[float]:
     """Sizes of buckets, in MB, that would separate latency from bandwidth and were not measured."""
-    caps = {each.config.setting.bucket_cap_mb for each in case.peers.records if each.steps is not None}
+    caps = {each.config.setting.bucket_cap_mb for each in case.there if each.steps is not None}
     if _gradients_mib(case) <= 2 * min(OTHER_CAPS_MB):  # as good as one bucket under every size
         return []
     timeline = case.steps.gradient_timeline

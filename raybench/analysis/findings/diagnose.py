@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from raybench.analysis.findings import batch, communication, compute, evenness
-from raybench.analysis.findings.case import Around, Case, Peers, Rule
+from raybench.analysis.findings.case import Around, Case, Rule
 from raybench.analysis.findings.finding import (
     SLOW_WAYS,
     Finding,
@@ -48,7 +48,7 @@ def diagnose_study(results: Facts, around: Around) -> Diagnosis:
     if headline is None:
         return Diagnosis(ranked(of_study))
     there = [each for each in results.compared if each.config.placement == headline.config.placement]
-    case = Case(headline, results.fit, Peers.of(scaling_first(there), results.fit), around)
+    case = Case(headline, results.fit, tuple(scaling_first(there)), around)
     found = [_larger_batch(case, each) for each in diagnose(case)]
     others = (Case(each, results.fit) for each in results.compared if each is not headline)
     found += filter(None, map(evenness.losses_disagree, others))

@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Literal
 
 from raybench.analysis.reference import grouped
-from raybench.analysis.scaling import Status, status
 from raybench.analysis.stats.statistics import (
     NORMAL_95,
     Estimate,
@@ -172,12 +171,6 @@ class Measurement(Step):
     def throughput_samples_per_s(self) -> Estimate:
         """Samples of all devices in a step over its time."""
         return inverse(self.step_time_s).scaled(self.question.samples)
-
-    @property
-    def status(self) -> Status | None:
-        """Its efficiency in one word; None on as many devices as the baseline has: nothing was scaled."""
-        is_scaled = self.shape.world_size != self.baseline_world_size
-        return status(self.speedup, self.efficiency) if is_scaled else None
 
 
 @dataclass(frozen=True)

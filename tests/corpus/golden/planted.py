@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from raybench.analysis.findings.finding import FindingName
-from raybench.driver.session import Session
+from raybench.driver.session import Session, run_sweep
 from raybench.driver.stages import run_study
-from raybench.driver.sweep import run_sweep
 from raybench.errors import Interrupted
 from raybench.machine.host import Resources
 from raybench.plan.make_plan import make_plan

@@ -141,7 +141,7 @@ def test_refusals_are_answers_with_their_reason(tmp_path: Path) -> None:
     assert done.exit_code == 0
     out = in_words(done.output)
     assert "refused at 4, 8, 16 devices" in out
-    assert "measured: 2 devices at batch 256: 0.37x, efficiency 18%, negative scaling" in out
+    assert "measured: 2 devices at batch 256: 0.37x, efficiency 18%" in out
 
 
 def test_every_model_has_its_table(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_global_batch(tmp_path: Path) -> None:
         )
     )
     assert "strong scaling" in out
-    assert "8 devices at global batch 2,048: 0.02x, efficiency 0.3%, negative scaling" in out
+    assert "8 devices at global batch 2,048: 0.02x, efficiency 0.3%" in out
 
 
 @pytest.mark.parametrize(
@@ -357,6 +357,6 @@ def test_a_report_of_several_runs_of_a_trainer(tmp_path: Path) -> None:
         path.write_text(json.dumps(trainer_state(size, step_s=step_s)))
         files.append(f"{path}@{size}")
     found = answer("report", *files)
-    assert "4 devices at batch 32: 3.33x, efficiency 83%, good" in found
+    assert "4 devices at batch 32: 3.33x, efficiency 83%" in found
     assert "8/1" in answer("predict", *files, "--world-sizes", "8", "--devices-per-node", "8")
     assert "a results directory" in refused("predict", *files, "--what-if", "batch_size=8")

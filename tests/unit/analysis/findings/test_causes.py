@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from raybench.analysis.findings.case import Case, Peers
+from raybench.analysis.findings.case import Case
 from raybench.analysis.findings.communication import unattributed_loss
 from raybench.analysis.findings.finding import Finding, FindingName, Reason
 from raybench.analysis.results import StudyResults, analyse
@@ -205,7 +205,7 @@ def test_what_two_variants_leave_open_is_bounded_by_the_transfers_of_another_tri
     ]
     results = analyse(spec, run_all(FakeRunner(model, QUIET), requests)[0])
     searched = next(each for each in results.measured if each.request.role == "search")
-    finding = unattributed_loss(Case(searched, results.fit, Peers.of(results.measured, results.fit)))
+    finding = unattributed_loss(Case(searched, results.fit, results.measured))
     assert finding is not None  # 13 ms for twice what one device does in 4
     assert finding.values["least_communication_s"] == pytest.approx(0.005, rel=0.3)
     assert finding.values["most_communication_s"] == pytest.approx(0.009, rel=0.2)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from raybench.analysis.findings.case import Around
@@ -14,9 +12,9 @@ from raybench.machine.environment import Environment
 from raybench.records.record import TrialRecord
 from raybench.report.finding_texts import evidence, next_step
 from raybench.spec import Setting
-from tests.support.alone import case_of
+from tests.support.alone import among, case_of
 from tests.support.planted import QUIET, Noise, StepCosts
-from tests.unit.studies import SHORT, measured, peers, study
+from tests.unit.studies import SHORT, measured, study
 
 
 def transfers(record: TrialRecord, around: Around, device: str = "cpu") -> Finding:
@@ -63,7 +61,7 @@ def test_where_memory_is_full_half_the_bytes_are_what_can_be_tried(is_full: bool
     full = record.steps.model_copy(update={"memory_limit_bytes": record.steps.device_memory_bytes})
     if is_full:
         record = record.model_copy(update={"result": full})
-    finding = replace(case_of(record), peers=peers([record, other])).finding(communication_bound)
+    finding = among(record, other).finding(communication_bound)
     assert finding is not None
     assert finding.reason is Reason.BANDWIDTH
     # else a larger batch comes first
@@ -117,7 +115,7 @@ def test_no_bucket_size_is_to_be_measured_that_was(measured_mb: tuple[float, ...
         for each in measured_mb
     ]
     assert record.steps is not None
-    case = replace(case_of(record), peers=peers([record, *others]))
+    case = among(record, *others)
     finding = case.finding(communication_bound)
     assert finding is not None
     assert finding.reason is (Reason.ONE_BUCKET_SIZE if asked else Reason.UNSEPARATED)
@@ -136,7 +134,7 @@ def test_a_latency_is_never_below_0() -> None:
             "result": one.steps.model_copy(update={"bucket_bytes": (1 << 20, 1 << 20)}),
         }
     )
-    case = replace(case_of(one), peers=peers([one, two]))
+    case = among(one, two)
     found = latency_share_of(case)
     assert found is not None
     assert found.low == 0.0

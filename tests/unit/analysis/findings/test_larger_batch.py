@@ -11,7 +11,7 @@ from raybench.analysis.findings.case import Case
 from raybench.analysis.scaling import Measured
 from raybench.spec import Setting
 from tests.support.planted import QUIET, StepCosts
-from tests.unit.studies import measured, peers
+from tests.unit.studies import measured
 
 COSTS = StepCosts(plain_s=0.010, exposed_s=0.005)
 
@@ -28,7 +28,8 @@ def case_of(*batches: int, world_size: int = 2, used_share: float | None = None)
     if used_share is not None:
         told = {"device_memory_bytes": (round(100 * used_share),) * 2, "memory_limit_bytes": (100, 100)}
         first = first.model_copy(update={"result": steps.model_copy(update=told)})
-    return Case(first, Measured([first]), peers(records))
+    records[0] = first
+    return Case(first, Measured(records), tuple(records))
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from raybench.analysis.published import Figure, load_figures
-from raybench.analysis.scaling import Status
-from raybench.analysis.simulate.steps import Measurement, Shape
+from raybench.analysis.simulate.steps import Measurement
 from tests.unit.analysis.simulate.tables import HEADER, groups
 
 
@@ -25,11 +24,11 @@ def by_size(found: tuple[Measurement, ...], batch: int) -> dict[int, Measurement
     return {each.shape.world_size: each for each in found if each.batch_size == batch}
 
 
-def told(each: Measurement) -> tuple[str, str, Status | None]:
-    """The speed-up and the efficiency as a write-up prints them, and the status."""
+def told(each: Measurement) -> tuple[str, str]:
+    """The speed-up and the efficiency as a write-up prints them."""
     assert each.speedup is not None
     assert each.efficiency is not None
-    return f"{each.speedup.value:.2f}x", f"{each.efficiency.value:.0%}", each.status
+    return f"{each.speedup.value:.2f}x", f"{each.efficiency.value:.0%}"
 
 
 def test_001_an_mlp_at_two_batches(tmp_path: Path) -> None:
@@ -40,8 +39,8 @@ def test_001_an_mlp_at_two_batches(tmp_path: Path) -> None:
     assert len(rows) == 4
     (group,) = groups(tmp_path, rows)
     found = group.scalings
-    assert told(by_size(found, 256)[2]) == ("0.37x", "18%", Status.NEGATIVE)
-    assert told(by_size(found, 4096)[2]) == ("1.75x", "87%", Status.GOOD)
+    assert told(by_size(found, 256)[2]) == ("0.37x", "18%")
+    assert told(by_size(found, 4096)[2]) == ("1.75x", "87%")
     rates = [f"{by_size(found, batch)[2].throughput_samples_per_s.value:.0f}" for batch in (256, 4096)]
     assert rates == ["12367", "71709"]  # 12,369 and 71,710 were printed, beside rounded step times
 
@@ -57,8 +56,8 @@ def test_003_strategies_share_their_one_device(tmp_path: Path) -> None:
         own = [row for row in rows if row.startswith("1,1,") or row.endswith(f",{strategy}")]
         (group,) = groups(tmp_path, own, header=f"{HEADER},strategy", scaling="strong")
         found[strategy] = by_size(group.scalings, 50000)[2]
-    assert told(found["ddp"]) == ("1.92x", "96%", Status.EXCELLENT)
-    assert told(found["dp"]) == ("0.51x", "25%", Status.NEGATIVE)
+    assert told(found["ddp"]) == ("1.92x", "96%")
+    assert told(found["dp"]) == ("0.51x", "25%")
 
 
 def test_004_negative_scaling_of_a_small_encoder(tmp_path: Path) -> None:
@@ -68,7 +67,7 @@ def test_004_negative_scaling_of_a_small_encoder(tmp_path: Path) -> None:
     rows = [f"1,1,32,{four_s * speedup}", f"1,4,32,{four_s}"]
     (group,) = groups(tmp_path, rows, scaling="strong")
     four = by_size(group.scalings, 32)[4]
-    assert told(four)[::2] == ("0.46x", Status.NEGATIVE)
+    assert told(four)[0] == "0.46x"
     assert four.efficiency is not None
     assert four.efficiency.value == pytest.approx(figures["efficiency"].value, abs=0.0005)
 
@@ -84,7 +83,6 @@ def test_a_fixed_global_batch_that_scales_negatively(tmp_path: Path) -> None:
         assert each.efficiency is not None
         assert each.speedup.value == pytest.approx(132 / time_ms)
         assert each.efficiency.value == pytest.approx(132 / time_ms / size)
-        assert each.status is (Status.NEGATIVE if size > 1 else None)
         assert each.throughput_samples_per_s.value == pytest.approx(2048e3 / time_ms)
 
 
@@ -100,7 +98,7 @@ def test_intervals_of_the_file_are_carried_over(tmp_path: Path) -> None:
 def test_one_row_has_no_speedup(tmp_path: Path) -> None:
     (group,) = groups(tmp_path, ["1,4,32,0.010"])
     (only,) = group.scalings
-    assert only.speedup is only.efficiency is only.status is None
+    assert only.speedup is only.efficiency is None
     assert only.throughput_samples_per_s.value == pytest.approx(12800)
 
 
@@ -112,9 +110,3 @@ def test_a_batch_without_one_device_is_compared_with_the_fewest(tmp_path: Path) 
     assert four.efficiency is not None
     assert four.speedup.value == pytest.approx(1.6)
     assert four.efficiency.value == pytest.approx(0.8)
-
-
-def test_the_same_number_of_devices_scales_nothing(tmp_path: Path) -> None:
-    (group,) = groups(tmp_path, ["1,2,32,0.1", "2,2,32,0.2", "1,4,32,0.1"])
-    found = {each.shape: each.status for each in group.scalings}
-    assert found == {Shape((2,)): None, Shape((1, 1)): None, Shape((4,)): Status.EXCELLENT}

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from raybench.analysis.scaling import scaling
 from raybench.analysis.stats.statistics import (
     ANYWHERE,
     POSITIVE,
@@ -29,6 +28,7 @@ from raybench.analysis.stats.statistics import (
 from raybench.analysis.training import over_seeds, ratio_over_seeds
 from raybench.records.requests import StepsRequest, Variant
 from raybench.spec.study import MeasureSpec
+from tests.ranks.agreement import by_rounds
 from tests.support.planted import FakeRunner, Noise, StepCosts, to_record
 from tests.unit.studies import request
 
@@ -101,14 +101,18 @@ def covered(
     repetitions: int = REPETITIONS,
     variants: tuple[Variant, ...] = ("plain", "ddp"),
 ) -> tuple[float, float]:
-    """Share of intervals that hold the planted efficiency, and the mean number of rounds."""
+    """Share of intervals of the rounds alone that hold the planted efficiency, and the mean number of rounds.
+
+    How often those of a whole study do, whose trials differ, is benchmarks/coverage.py's.
+    """
     block_steps = 15 if noise.drift_per_minute else 2  # a drift needs its time
     runner = FakeRunner(lambda request, setting: costs, noise, seed=seed, max_block_steps=block_steps)
     wanted = asked(variants=variants, measure=MeasureSpec(half_width=half_width, min_rounds=min_rounds))
     truth = runner.truth(wanted.config)["efficiency"]
     hits, rounds = 0, 0
     for _ in range(repetitions):
-        found = scaling(to_record(wanted, runner.run(wanted, lambda progress: None))).efficiency
+        record = to_record(wanted, runner.run(wanted, lambda progress: None))
+        found = by_rounds(record).scaling(record).efficiency
         assert found is not None
         hits += found.low <= truth <= found.high
         rounds += found.n
