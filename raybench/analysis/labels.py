@@ -91,9 +91,9 @@ def _named(study: Study, request: StudyRequest, words: str) -> str:
 
 
 def combination_words(study: Study, combination: Setting) -> str:
-    """A combination whose largest batch is looked for: the explored knobs that change memory."""
-    knobs = dict.fromkeys(["strategy", "precision", *_explored_memory_knobs(study)])
-    return setting_words(combination, knobs)
+    """A combination whose largest batch is looked for: strategy, precision, explored knobs of memory."""
+    knobs = ["strategy", "precision", *_explored_memory_knobs(study)]
+    return setting_words(combination, dict.fromkeys(knobs))
 
 
 def knob_words(name: str, value: KnobValue) -> str:

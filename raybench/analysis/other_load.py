@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from statistics import median
@@ -13,13 +13,12 @@ from raybench.records.results import StepsResult
 
 @dataclass(frozen=True)
 class Load:
-    """Of the host that is worst off."""
+    """Of the host that is worst off, in the visit in which it is."""
 
-    host: int
     cores: int  # of the host
     spare: int  # of them, that the trial did not need
-    taken: float  # cores' worth of time: the median of the host's rounds, in the visit in which it is most
-    rounds: tuple[float, ...] = ()  # ``lost`` in each round in which it was told, of all visits
+    taken: float  # cores' worth of time, the median of the host's rounds
+    rounds: tuple[float, ...] = ()  # ``lost`` of the worst host in each round of all visits
 
     @property
     def lost(self) -> float:
@@ -29,21 +28,19 @@ class Load:
 
 def load_of(config: Configuration, visits: Iterable[StepsResult]) -> Load | None:
     """Of all rounds of a setting; None: it is not told."""
-    each_needs, found = config.cpus_per_worker + config.setting.workers, list[Load]()
+    each_needs, found, lost = config.cpus_per_worker + config.setting.workers, list[Load](), list[float]()
     for steps in visits:
-        rounds = list[Load]()
+        of_host = defaultdict[int, list[Load]](list)
         for round_ in steps.rounds:
             places = zip(steps.hosts, round_.other_cores, steps.host_cores, strict=False)
-            loads = [
-                Load(host, cores, max(cores - each_needs * steps.hosts.count(host), 0), taken)
-                for host, taken, cores in set(places)  # ranks of one host tell the same
+            loads = {
+                host: Load(cores, max(cores - each_needs * steps.hosts.count(host), 0), taken)
+                for host, taken, cores in places  # ranks of one host tell the same
                 if taken is not None
-            ]
-            rounds += sorted(loads, key=lambda one: (one.lost, one.taken - one.spare))[-1:]
-        if rounds:
-            # one round may have another host: the typical one is of the host that the middle round has
-            typical = sorted(rounds, key=lambda each: each.lost)[len(rounds) // 2]
-            taken = median(each.taken for each in rounds if each.host == typical.host)
-            found.append(replace(typical, taken=taken, rounds=tuple(each.lost for each in rounds)))
-    worst = max(found, key=lambda each: (each.lost, each.taken), default=None)
-    return worst and replace(worst, rounds=tuple(itertools.chain(*(each.rounds for each in found))))
+            }
+            lost += [max(each.lost for each in loads.values())] if loads else []
+            for host, each in loads.items():
+                of_host[host].append(each)
+        found += [replace(each[0], taken=median(one.taken for one in each)) for each in of_host.values()]
+    worst = max(found, key=lambda each: (each.lost, each.taken - each.spare), default=None)
+    return worst and replace(worst, rounds=tuple(lost))

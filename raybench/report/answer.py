@@ -32,7 +32,7 @@ MUCH_UNKNOWN = 0.1  # of a step: worth more rounds
 MOST_PARTS = 2  # of what is lost
 MOST_SENTENCES = 2  # on one question
 COMMUNICATION = PART_WORDS["exposed_communication"]
-IN_ANSWER = {PART_WORDS["skew"]: "waiting for the slowest rank"}
+IN_ANSWER = {PART_WORDS["skew"]: "waiting for the slowest rank", PART_WORDS["wrapper"]: "the wrapper"}
 
 
 @dataclass(frozen=True)
@@ -113,12 +113,12 @@ def _scaling(results: StudyResults) -> list[str]:
     only = "only " if speedup.high < 1 else ""
     fast = f"{many} train {only}{speedup.value:.2f} times as fast as {few}"
     more = ", which is superlinear" if efficiency.low > 1 else ""
-    others = _other_batches(results, headline) if base == 1 else ""
+    others = _other_batches(results, headline, "also " if only else "") if base == 1 else ""
     where = f"this is {at}{f', and {others}' if others else ''}"
     return [*steps, f"{fast}, with {efficiency.value:.0%} efficiency{more}", where]
 
 
-def _other_batches(results: StudyResults, headline: TrialRecord) -> str:
+def _other_batches(results: StudyResults, headline: TrialRecord, also: str) -> str:
     """At which other batches more devices are slower than one, and the next at which they are not."""
     question = headline.config.key(ignore=("batch_size",))
     over_one = {
@@ -133,7 +133,7 @@ def _other_batches(results: StudyResults, headline: TrialRecord) -> str:
     faster = [batch for batch, speedup in over_one.items() if speedup.low >= 1 and batch > slower[-1]]
     above = f", but not at {min(faster):,}" if faster else ""
     every = " and ".join(f"{batch:,}" for batch in slower)
-    return f"they are slower at {'batches' if len(slower) > 1 else 'batch'} {every}{above}"
+    return f"they are {also}slower at {'batches' if len(slower) > 1 else 'batch'} {every}{above}"
 
 
 # --- why not better
@@ -219,7 +219,7 @@ def _wrong_losses(results: StudyResults) -> list[str]:
     """Which settings are not to be used, whatever their speed."""
     wrong = {each.named["strategy"] for each in results.diagnosis if each.name is FindingName.LOSSES_DISAGREE}
     which = " or ".join(sorted(wrong))
-    return [f"do not use {which}: losses or the first gradient are not one device's"] if wrong else []
+    return [f"do not use {which}: losses or the first gradient differ from one device's"] if wrong else []
 
 
 def _shown_faster(results: StudyResults) -> Recommendation | None:
@@ -257,6 +257,10 @@ def _choice(results: StudyResults, *, after_one: bool = False) -> list[str]:
         if not results.is_best_better:
             return [f"{keep}: {results.best_label}, the {among}, is not shown to be better"]
         rate = f"{1 + gain.gain.value:.2f} times the default's samples/s"
+        if len(results.chosen) > 1:
+            first, *others = (name.replace("_", " ") for name in search.objectives)
+            both = f"none is best in {first} and {' and '.join(others)} at once"
+            return [f"{both}: {results.best_label} is the best of {number} in {first}, at {rate}"]
         return [f"the {among} is {results.best_label}, at {rate}"]
     if gain.verdict is Verdict.AS_GOOD:
         return [f"{keep}: {results.best_label}, the {among}, is as good"]
@@ -284,13 +288,13 @@ def one_device_words(results: StudyResults) -> list[str]:
     if (speedup := next(slower, None)) is None:
         return []
     under_load = speedup.value > 1 - _shorter_share(results)
-    use_one = f"{'under this load ' if under_load else ''}use one {results.device_word}"
+    use_one = f"use one {results.device_word}{' while other programs run' if under_load else ''}"
     many = advice.record.config.world_size
     # typical steps may be no slower, of which the first sentence is
     by_mean = "" if speedup is found.speedup else " with rare slow steps included"
     if use is None or use.is_default:
         why = f": {many:,} are {speedup.value:.2f} times as fast{by_mean}" if by_mean else ""
-        return [f"{use_one}{', and measure again without it' if under_load else ''}{why}"]
+        return [f"{use_one}{', and measure again without them' if under_load else ''}{why}"]
     if not advice.asked.config.same_question(use.config):
         return []  # one device was not measured with the setting to use
     alone = use.config.model_copy(update={"world_size": 1})
@@ -344,7 +348,9 @@ def _proposal(results: StudyResults) -> list[str]:
         if changed.isdisjoint({"strategy", *(each.change or ())})
     ]
     left.sort(key=lambda one: one[1] is None or one[1].verdict is not Verified.CONFIRMED)
-    changing = [one for one in left if one[0].change is not None] or (left if use is None else [])
+    if use is not None:  # the causes are of the default, which the setting to use may have cured
+        left = [one for one in left if one[1] is not None and one[1].verdict is Verified.CONFIRMED]
+    changing = [one for one in left if one[0].change is not None] or left
     if changing:
         finding, test = changing[0]
         gain = test.gain.gain.value if test and test.gain else None

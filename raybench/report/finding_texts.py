@@ -29,7 +29,7 @@ EVIDENCE: Mapping[FindingName | Reason, str] = {
     Reason.ONE_BUCKET_SIZE: f"{WAITS}, and one bucket size cannot separate latency from bandwidth",
     Reason.SOCKETS: f"{SENT}, and NCCL uses sockets instead of {{devices}}",
     Reason.HOST_MEMORY: f"{SENT}, and NCCL sends over {{network}} without GPUDirect",
-    Reason.PASSES: f"{WAITS}, and for {{collectives}} within its passes, as of SyncBatchNorm",
+    Reason.PASSES: f"{SENT}, and for {{collectives}} within its passes, as of SyncBatchNorm",
     Reason.GATHERS_TWICE: f"{SHARDED}, and FSDP gathers the weights before each pass",
     Reason.GATHERS: SHARDED,
     FindingName.INTERFERENCE: "communication costs this on top of its transfers, which slow down compute",

@@ -34,13 +34,11 @@ def times(estimate: Estimate) -> str:
     return with_ends(estimate, factor(estimate), lambda end: f"{end:.{digits}f}")
 
 
-def with_ends(
-    estimate: Estimate, value: str, text: Callable[[float], str], *, is_difference: bool = False
-) -> str:
+def with_ends(estimate: Estimate, value: str, text: Callable[[float], str]) -> str:
     """A value, and the ends of its interval in brackets where there is one."""
     if not _has_interval(estimate):
         return value
-    high, beyond = (estimate.high, "") if is_difference else _upper_end(estimate)
+    high, beyond = _upper_end(estimate)
     return f"{value} [{text(estimate.low)}, {beyond}{text(high)}]"
 
 
@@ -50,9 +48,12 @@ def _has_interval(estimate: Estimate) -> bool:
 
 
 def _upper_end(estimate: Estimate) -> tuple[float, str]:
-    """The interval's upper end, and ">" where it is further: a few very noisy rounds allow 10^5 times."""
+    """The interval's upper end, and ">" where it is further: a few very noisy rounds allow 10^5 times.
+
+    Of what is never below 0; a difference may be any number of times a value near 0.
+    """
     furthest = MOST_TIMES * estimate.value
-    return (furthest, ">") if 0 < furthest < estimate.high else (estimate.high, "")
+    return (furthest, ">") if estimate.low > 0 and furthest < estimate.high else (estimate.high, "")
 
 
 def relative_words(estimate: Estimate) -> str:
@@ -135,7 +136,7 @@ def percent(estimate: Estimate, sign: bool = False) -> str:
     def text(end: float) -> str:
         return _no_negative_zero(f"{100 * end:.{digits}f}")
 
-    return with_ends(estimate, f"{value}%", text, is_difference=sign)
+    return with_ends(estimate, f"{value}%", text)
 
 
 def plain_share(value: float) -> str:

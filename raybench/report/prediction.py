@@ -267,6 +267,7 @@ def imported_table(model: Outlook) -> Table:
 # --- the headline's setting on more devices
 
 GIGA, LEAST_GIGA = 1e9, 0.1
+MOST_RATE = 1e12  # of a node, in bytes/s: an end beyond it is not worth a word
 HALF = 0.5  # of the variance, from which on one input carries most of the width
 WIDE = 0.05  # half an interval, relative: a narrower one is not worth a measurement
 ON_NETWORK = ("as if", "simulated")  # how a point was found, where a network is assumed
@@ -444,12 +445,8 @@ def more_sentences(more: MoreDevices | None) -> list[str]:
         return [_point_words(surely[0], more)]
     if required is not None and required.bus_bytes_per_s is not None:
         size, many = required.world_size, more.devices(required.world_size)
-        ceiling = f"{many} train at most {required.ceiling.high * size:.2f} times as fast as one"
-        if required.ceiling.high >= 1:
-            ceiling = f"no limit below {size:,} times is shown for {many}"
-        network = _network_words(required.bus_bytes_per_s, more)
-        first = [ceiling, network] if network else [f"{ceiling}, whatever the network"]
-        return [*first, *_missing_words(more)]
+        ceiling = f"a free network lets {many} train {size * required.ceiling.value:.2f} times as fast as one"
+        return [ceiling, _network_words(required.bus_bytes_per_s, more), *_missing_words(more)]
     if surely:
         words = f"{_point_words(surely[0], more)}; what the network between more devices costs is not in it"
         config = more.record.config
@@ -480,13 +477,12 @@ def _is_slower(more: MoreDevices) -> bool:
 
 
 def _network_words(needed: Estimate, more: MoreDevices) -> str:
-    """What the network must bring, where that is not known to be what the one between nodes here brings."""
-    today = more.bus_bytes_per_s
-    if today is None or today < needed.low:
-        reach = f", and these reach {bit_rate_words(today)}" if today else ""
-        return f"to come near that each node needs {bit_rate_words(needed.value)}{reach}"
-    fast_enough = "an interconnect as fast as this one comes near that if its latency is small"
-    return fast_enough if today > needed.high else ""
+    """What a network must bring to come near one that takes no time, and what there is."""
+    low, high = (bit_rate_words(end) for end in (needed.low, needed.high))
+    (least, unit), (_, same) = low.split(), high.split()
+    rate = f"{least if unit == same else low} to {high}" if needed.high < MOST_RATE else f"at least {low}"
+    today = f", and these reach {bit_rate_words(more.bus_bytes_per_s)}" if more.bus_bytes_per_s else ""
+    return f"coming near that takes {rate} a node{today}"
 
 
 def _command_words(more: MoreDevices, sizes: Sequence[int], links: Sequence[tuple[str, int]]) -> str:
@@ -501,13 +497,14 @@ def _command_words(more: MoreDevices, sizes: Sequence[int], links: Sequence[tupl
 def _point_words(each: Expected, more: MoreDevices) -> str:
     assert each.speedup is not None
     _, low, high = aligned(each.speedup.value, each.speedup.low, each.speedup.high)
-    law = f"by {more.law.law}'s law " if more.law is not None and each.how == "law" else ""
-    over = ""
+    over, many = "", more.devices(each.shape.world_size)
+    if more.law is not None and each.how == "law":  # a straight line, whose errors nobody knows
+        about = f"about {each.speedup.value:.1f} times as fast as one"
+        return f"by {more.law.law}'s law {many} would train {about}"
     if each.how in ON_NETWORK:
         over = f" over {each.network}" if each.network else " joined like these"
         over += " (simulated)" if each.how == "simulated" else ""
-    many = more.devices(each.shape.world_size)
-    return f"{law}{many}{over} would train {low} to {high} times as fast as one"
+    return f"{many}{over} would train {low} to {high} times as fast as one"
 
 
 def _refusal(more: MoreDevices) -> str:

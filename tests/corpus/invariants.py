@@ -457,7 +457,6 @@ NOWHERE = {
     r"\d+% of each step is lost": "a sum of parts of the waterfall, which is checked as a sum",
     COMMUNICATION.pattern: "the ends of an interval, which are checked",
     r"ommunication is less than 1%": "a bound",
-    r"train at most [\d.]+x": "the end of an interval",
     r"ommunication is at most \d+%": "the end of an interval, whose table has milliseconds",
 }
 
@@ -497,7 +496,7 @@ def what_another_run_gives(drawn: Drawn) -> list[str]:
 
 
 def what_the_first_line_says(drawn: Drawn) -> list[str]:
-    """Speed-up and efficiency of the answer are those of the headline's row, with their intervals."""
+    """Speed-up and efficiency of the answer are those of the headline's row."""
     headline = drawn.results.headline
     row = next((each for each in drawn.rows if headline and each["trial_id"] == headline.trial_id), None)
     if row is None or not row["efficiency"]:

@@ -14,7 +14,7 @@ from tests.conftest import ROOT
 from tests.corpus.invariants import Drawn
 from tests.corpus.words import before_first_table, sentences, unfolded, words
 
-MOST_BEFORE_THE_TABLE, MOST_UNFOLDED, LONGEST_SENTENCE = 150, 1_100, 32
+MOST_BEFORE_THE_TABLE, MOST_UNFOLDED, LONGEST_SENTENCE = 155, 1_100, 32
 # A language of its own: what other projects say stands in CONTRIBUTING.md. "There is no" is English.
 AVOIDED = re.compile(
     r"\b(told|tells|speaks for|stands for|beside|apart|was asked|were asked|asks again|anew|again and again|"
@@ -94,26 +94,17 @@ def test_a_buyer_can_compare_the_network_with_todays(draw: Callable[[str], Drawn
     assert first.target == OF_CEILING * first.ceiling.value
     assert first.bus_bytes_per_s is not None
     assert first.bus_bytes_per_s.low < today < first.bus_bytes_per_s.high
-    most = f"4 devices train at most {4 * first.ceiling.high:.2f} times as fast as one"
-    rate = bit_rate_words(first.bus_bytes_per_s.value)  # what joins the devices of one node is no network
-    assert f"{most}. To come near that each node needs {rate}. Expect" in drawn.answer
+    free = f"a free network lets 4 devices train {4 * first.ceiling.value:.2f} times as fast as one"
+    low, high = (bit_rate_words(end) for end in (first.bus_bytes_per_s.low, first.bus_bytes_per_s.high))
+    rate = f"{low.removesuffix(' Gbit/s')} to {high}"  # what joins the devices of one node is no network
+    assert f"{free}. Coming near that takes {rate} a node. Expect" in drawn.answer
     assert more.bus_bytes_per_s is None
     several = replace(more, bus_bytes_per_s=today)
-    assert more_sentences(replace(several, points=()))[0] == f"{most}, whatever the network"
-    clear = replace(
-        first, bus_bytes_per_s=replace(first.bus_bytes_per_s, low=2 * today, value=3 * today, high=4 * today)
-    )
-    said = more_sentences(replace(several, points=(), requirements=(clear,)))[1]
-    assert "each node needs " in said
-    assert ", and these reach " in said
-    enough = replace(
-        first, bus_bytes_per_s=replace(first.bus_bytes_per_s, low=today / 4, value=today / 3, high=today / 2)
-    )
-    said = more_sentences(replace(several, points=(), requirements=(enough,)))[1]
-    assert said == "an interconnect as fast as this one comes near that if its latency is small"
-    unsure = replace(first, ceiling=replace(first.ceiling, high=2.0))
-    said = more_sentences(replace(several, points=(), requirements=(unsure,)))[0]
-    assert said == "no limit below 4 times is shown for 4 devices, whatever the network"
+    reached = f"coming near that takes {rate} a node, and these reach {bit_rate_words(today)}"
+    assert more_sentences(replace(several, points=())) == [free, reached]
+    endless = replace(first, bus_bytes_per_s=replace(first.bus_bytes_per_s, high=1e13))
+    said = more_sentences(replace(several, points=(), requirements=(endless,)))[1]
+    assert said.startswith(f"coming near that takes at least {low} a node, and these reach ")
     table = drawn.table("What the network must bring")
     assert table is not None
     assert table.rows[0]["in bits"].startswith(bit_rate_words(first.bus_bytes_per_s.value))

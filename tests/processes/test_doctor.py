@@ -1,11 +1,8 @@
 """This machine is examined, and two workers talk to each other."""
 
-import pytest
-
 from raybench.machine.checks import examine
 
 
-@pytest.mark.promise("doctor")
 def test_this_machine_is_examined_and_two_workers_all_reduce():
     found = examine()
     assert {"Python", "devices", "gloo interface", "shared memory"} < {each.name for each in found}

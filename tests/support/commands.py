@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
-from ipaddress import ip_address
 from pathlib import Path
 from typing import ClassVar
 
@@ -113,8 +112,8 @@ class Command:
         self._watch()
         return [process for process in self._family.values() if name in (_words(process) or "")]
 
-    def reachable(self) -> list[str]:
-        """Processes of the family that others on the network can connect to, and the address of each."""
+    def listening(self) -> list[tuple[str, str]]:
+        """Processes of the family to which others can connect, and the address of each."""
         self._watch()
         found = []
         for process in (psutil.Process(self.process.pid), *self._family.values()):
@@ -123,8 +122,7 @@ class Command:
             except psutil.NoSuchProcess:
                 continue
             at = [each.laddr.ip for each in sockets if each.status == psutil.CONN_LISTEN]
-            open_ = [place for place in at if not ip_address(place.removeprefix("::ffff:")).is_loopback]
-            found += [f"{_words(process)} at {place}" for place in open_]
+            found += [(str(_words(process)), place.removeprefix("::ffff:")) for place in at]
         return found
 
     def _count(self) -> None:

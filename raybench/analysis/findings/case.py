@@ -173,8 +173,7 @@ class Case:
         for each in self.there:
             if each.steps is None or not each.steps.bucket_bytes or _sent(each.config, each.steps) != own:
                 continue
-            replay = level_unit(each.config, self.fit.buckets, "replay")
-            if pool.has(replay):
+            if pool.has(replay := level_unit(each.config, self.fit.buckets, "replay")):
                 found.setdefault(len(each.steps.bucket_bytes), pool.time(replay))
         return found
 

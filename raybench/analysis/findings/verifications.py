@@ -121,8 +121,12 @@ def _bucket_list(base: Facts, config: Configuration) -> ListedSizes | None:
 def verifications(base: Facts, first: Sequence[Finding]) -> tuple[Verification, ...]:
     """Every proposal with what is known of it; empty where none was tested by a trial of its own."""
     headline = base.headline
-    asked = [record for record in base.records if record.request.role == "verification"]
-    if headline is None or not asked:
+    if headline is None:
+        return ()
+    # those of another headline's variables or place, as of a default that had failed, do not test this one
+    same = {"setting": headline.config.setting}
+    every = (record for record in base.records if record.request.role == "verification")
+    if not (asked := [each for each in every if each.config.model_copy(update=same) == headline.config]):
         return ()
     tested = [(each, test_of(base, each)) for each in proposals(base, first)]
     known = {record.trial_id for _, record in tested if record is not None}

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 MFU_WORDS = "MFU: of the peak of large matrix products (of the data sheet's)."
 STATUS_WORDS = (
     f"Excellent: {EXCELLENT:.0%} efficiency or more; good: {GOOD:.0%}; poor: less; negative: certainly "
-    "slower than what it is over."
+    "slower than its baseline."
 )
 # bars of several devices by what is shown of them; of one, and of the ideal
 BAR_COLORS = {"faster": COLORS[0], "slower": "#B5442E", "": "#8fb8d4"}
@@ -186,8 +186,8 @@ def overheads_table(results: StudyResults) -> Table:
         if (waterfall := results.waterfalls[row.point.record.trial_id]) is not None
     ]
     caption = "Lost: all that more devices add (often called T_comm); communication: what no compute hides"
-    caption += "; f: Amdahl's serial fraction (Karp and Flatt 1990), at most 1/f" if is_strong else ""
-    caption += f". {_n_words([row for row, _ in rows])}."
+    limit = "; f: Amdahl's serial fraction (Karp and Flatt 1990), by which no speed-up exceeds 1/f"
+    caption += f"{limit if is_strong else ''}. {_n_words([row for row, _ in rows])}."
     if not is_strong and results.outlook is not None:
         caption = " ".join([caption, *(f"{sentence(each)}." for each in returns_words(results.outlook))])
     one = "T(1)/n" if is_strong else "T(1)"  # one device does the samples of all in n steps, or in one

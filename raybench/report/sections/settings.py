@@ -155,9 +155,8 @@ def verification_table(results: StudyResults) -> Table:
         Column("verdict", verdict),
     ]
     caption = (
-        "Gain in samples/s over the setting without it, in the same rounds; 95% intervals for all at once. "
-        f"Confirmed: by {results.study.search.minimum_gain:.0%} at least; refuted: slower, or less than "
-        "implied."
+        "Gain in samples/s over the setting without it; 95% intervals for all at once. Confirmed: by "
+        f"{results.study.search.minimum_gain:.0%} at least; refuted: slower, or less than implied."
     )
     return make_table("Verified by experiment", caption, columns, results.verifications)
 

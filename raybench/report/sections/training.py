@@ -169,7 +169,7 @@ def _points(comparison: Comparison | None) -> str:
     difference = comparison.difference_points if comparison else None
     if comparison is None or difference is None:
         return NONE
-    points = with_ends(difference, f"{difference.value:+.2f}", "{:+.2f}".format, is_difference=True)
+    points = with_ends(difference, f"{difference.value:+.2f}", "{:+.2f}".format)
     if difference.n >= LEAST_VALUES:
         return f"{points} points, {comparison.parity}"
     return f"{points} points (noise: {comparison.noise_points:.2f} points)"

@@ -101,8 +101,8 @@ def phases_table(results: StudyResults) -> Table:
         numbers("share of the gain", lambda row: row.share_of_gain, percent),
     ]
     caption = (
-        f"A step of {phases.samples:,.0f} samples on {many} ({results.headline_label}), and of "
-        f"{phases.samples / phases.world_size:,.0f} on one. Speed-up: of samples/s."
+        f"A step of {phases.samples:,.0f} samples on {many} ({results.headline_label}), and what one device "
+        f"takes for 1/{phases.world_size} of them. Speed-up: of samples/s."
     )
     if phases.total.share_of_gain:
         caption += f" Gain: the time of {phases.world_size} steps on one, less that of a step on {many}."

@@ -10,6 +10,7 @@ from tests.support.planted import FakeRunner, Noise, StepCosts
 from tests.unit.studies import grid, study
 
 EQUAL = StepCosts(plain_s=0.010, contention_s=0.001, exposed_s=0.0015)
+TRUE_EFFICIENCY = 0.8
 STUDIES = 12
 ALLOWED = 2  # of 12 at 5%: more in 2% of such tests; tests/calibration has 50 studies
 SPEC = study(
@@ -40,6 +41,13 @@ def wrong_of_the_best(equal: list[Facts]) -> int:
     """How often the interval of the largest gain, which holds for all at once, lacks the truth: none."""
     gains = ((each.gain for each in one.gains.values()) for one in equal)
     return sum(max(each, key=lambda gain: gain.value).excludes(0.0) for each in gains)
+
+
+def wrong_of_the_most_efficient(equal: list[Facts]) -> int:
+    """How often the interval of the most efficient setting lacks the truth: it holds for that row alone."""
+    found = ([one.scaling(each).efficiency for each in one.compared] for one in equal)
+    best = (max(filter(None, each), key=lambda one: one.value) for each in found)
+    return sum(each.excludes(TRUE_EFFICIENCY) for each in best)
 
 
 def test_no_setting_is_called_better_or_worse_where_all_are_equal(equal: list[Facts]) -> None:

@@ -43,6 +43,7 @@ CHECKS = [
 ]
 
 
+@pytest.mark.promise("doctor")
 def test_lines_fit_80_columns_and_commands_stay_whole():
     text = printed(CHECKS)
     lines = text.splitlines()

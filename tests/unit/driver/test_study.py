@@ -170,7 +170,7 @@ def test_the_user_is_told_each_stage_and_each_trial():
     assert (found.step_time_s.visits, found.step_time_s.n) == (1, len(first.steps.rounds))
 
 
-@pytest.mark.promise("search")
+@pytest.mark.promise("grid")
 def test_a_grid_measures_everything_once_then_visits_default_and_best():
     plan = planned(4, search={"method": "grid"})
     executed, store, runner = run(plan)

@@ -51,11 +51,10 @@ MEASURE = {"half_width": 0.01, "visits": 1}
 
 
 def costs(config: Configuration, setting: Setting) -> StepCosts:
-    """Half of the step is exposed communication; compression halves that, binding threads takes a tenth."""
+    """Half of the step is exposed communication; compression halves that."""
     exposed_s = 0.010 / (2 if setting.gradient_compression == "bf16" else 1)
-    plain_s = 0.010 * (0.9 if config.environment.get("OMP_PROC_BIND") == "true" else 1.0)
     looked_s = 0.002 if setting.find_unused_parameters else 0.0
-    return StepCosts(plain_s=plain_s, wrapper_s=looked_s, exposed_s=exposed_s)
+    return StepCosts(plain_s=0.010, wrapper_s=looked_s, exposed_s=exposed_s)
 
 
 def planned(**fields: Any) -> Plan:
@@ -185,6 +184,22 @@ def test_what_raybench_cannot_do_is_named(propose: Any) -> None:
     assert roles(store).count("verification") == 1
     reasons = {each.reason for each in analyse(plan.study, store.records).verifications if each.reason}
     assert reasons == {Setting(precision="tf32").fault("cpu")}
+
+
+def test_what_was_verified_of_another_headline_is_no_test_of_this_one(propose: Any) -> None:
+    """As of variables whose group crashed at first: it is not paired with this one."""
+    propose((WRAPPER, CURE, ratio(1.33)))
+    plan = planned()
+    _, store, _ = studied(plan)
+    of_headline, other = list(verified(plan, store)), []
+    for record in store.records:
+        if record.request.role == "verification":
+            config = record.config.model_copy(update={"environment": {"OMP_PROC_BIND": "true"}})
+            request = record.study_request.model_copy(update={"config": config})
+            record = record.model_copy(update={"request": request})
+        other.append(record)
+    assert of_headline == ["bf16 compression"]
+    assert analyse(plan.study, other).verifications == ()
 
 
 def test_three_without_a_budget_and_one_where_several_findings_propose_the_same(propose: Any) -> None:

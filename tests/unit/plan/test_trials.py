@@ -181,6 +181,7 @@ def changed(planned: Plan) -> list[tuple[int, int, str]]:
     return [(s.batch_size, s.gradient_accumulation, s.gradient_compression) for s in settings]
 
 
+@pytest.mark.promise("ablation")
 def test_an_ablation_changes_one_knob_at_a_time_and_then_all():
     planned = plan(4, knobs=ABLATED, search={"method": "ablation"})
     assert next(planned.suggestions()) == planned.default()
