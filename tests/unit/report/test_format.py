@@ -116,3 +116,9 @@ def test_clock(seconds: float, words: str) -> None:
 )
 def test_what_was_asked_is_said_to_the_second(seconds: float, words: str) -> None:
     assert exact_clock(seconds) == words
+
+
+def test_a_difference_near_0_has_both_its_ends() -> None:
+    """Only what is never below 0 is cut off where it is many times its value."""
+    assert interval(Estimate(1e-9, -0.113, 0.113, 5)) == "0 [-0.113, 0.113]"
+    assert ">" in interval(Estimate(1.0, 0.001, 1e6, 5))
