@@ -151,13 +151,9 @@ class Cluster:
         num_gpus = sum(int(node.gpus) for node in nodes) if needs.device == "cuda" else 0
         return Resources(needs.device, places, names, len(nodes), num_gpus)
 
-    def working_nodes(self, needs: WorkerNeeds) -> list[Node]:
-        """Of a cluster that was joined: those on which a worker fits."""
-        return [node for node in self._alive() if node.places(needs)]
-
-    def idle_nodes(self, needs: WorkerNeeds) -> list[Node]:
-        """The others: a head that only coordinates, say."""
-        return [node for node in self._alive() if not node.places(needs)]
+    def working_nodes(self, needs: WorkerNeeds, *, fits: bool = True) -> list[Node]:
+        """Of a cluster that was joined: those on which a worker fits, or else (a head, say) the others."""
+        return [node for node in self._alive() if bool(node.places(needs)) is fits]
 
     def free_nodes(self) -> list[Node]:
         """Every node, with the cores and GPUs alone that nobody uses now."""
@@ -294,6 +290,9 @@ class Cluster:
         os.environ.setdefault("RAY_TRAIN_V2_ENABLED", "1")
         os.environ.setdefault("RAY_TRAIN_ENABLE_STATE_TRACKING", "1")  # the dashboard's page of Train
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        # Ray sets it in its thread, while torch is imported here: a variable that is new there may move all
+        # others while a library reads one, which ends the process
+        os.environ.setdefault("PYTHONBREAKPOINT", "ray.util.rpdb._driver_set_trace")
         self._set_variables()
         import ray
 

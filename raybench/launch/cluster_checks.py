@@ -21,7 +21,7 @@ def examine_cluster(cluster: Cluster) -> list[Check]:
     Raises ``RequestError`` where the cluster does not answer.
     """
     cluster.connect()
-    nodes, idle = cluster.working_nodes(A_CORE), cluster.idle_nodes(A_CORE)
+    nodes, idle = cluster.working_nodes(A_CORE), cluster.working_nodes(A_CORE, fits=False)
     cores, gpus = sum(node.cpus for node in nodes), sum(node.gpus for node in nodes)
     words = f"{len(nodes)} with {cores:g} cores and {gpus:g} GPUs for Ray: {', '.join(map(str, nodes))}"
     found = [Check("nodes", "ok", words)]

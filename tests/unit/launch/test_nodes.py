@@ -78,7 +78,7 @@ def test_the_driver_may_be_a_node_without_devices() -> None:
     cluster, needs = Joined(head, one, other), WorkerNeeds("cuda", 1)
     assert cluster.device_kind() == "cuda"
     assert cluster.working_nodes(needs) == [one, other]
-    assert cluster.idle_nodes(needs) == [head]
+    assert cluster.working_nodes(needs, fits=False) == [head]
     assert sum(cluster.places(needs).values()) == 6
     with pytest.raises(RequestError, match=r"at most 6 workers of 1 core and a GPU fit into 3 nodes"):
         cluster.refuse_unplaceable(8, needs)
