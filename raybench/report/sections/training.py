@@ -68,9 +68,9 @@ def _parity_of(comparison: Comparison, where: str, other: str) -> str:
         return found
     seeds, noise = plural(comparison.num_seeds, "seed"), comparison.noise_points
     if difference.n >= LEAST_VALUES:
-        tell = f" ({comparison.seeds_to_tell} would)" if comparison.seeds_to_tell else ""
-        least = f"a difference of {comparison.tolerance_points:g} points"
-        return f"{found}, but {seeds} cannot show {least}{tell}"
+        tell = f" ({comparison.seeds_to_tell} would tell)" if comparison.seeds_to_tell else ""
+        least = f"whether by more than {comparison.tolerance_points:g} points"
+        return f"{found}, and {seeds} leave open {least}{tell}"
     if abs(difference.value) > noise:
         return f"{found} ({seeds}; three give an interval)"
     return f"{found}, within the noise of the test samples ({noise:.2f} points)"

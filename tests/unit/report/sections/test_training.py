@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 from statistics import fmean
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from raybench.analysis.comparison import Side
 from raybench.analysis.results import StudyResults, analyse
+from raybench.analysis.stats.statistics import Estimate
+from raybench.analysis.stats.verdict import Verdict
 from raybench.report.answer import answer_of
 from raybench.report.comparison import write_comparison
 from raybench.report.document import make_sections
-from raybench.report.sections.training import draw_training, epochs_table, training_table
+from raybench.report.sections.training import _parity_of, draw_training, epochs_table, training_table
 from raybench.report.table import NONE, without_constant
 from tests.support.planted import FakeLearning
 from tests.unit.studies import MACHINE, cured_study, grid, study, trained_study
@@ -186,3 +190,15 @@ def test_a_table_stays_narrow_and_says_what_it_leaves_out(trained_results: Study
     table = training_table(dict.fromkeys("abcde", trained_results))
     assert len(table.columns) == 8
     assert "3 more settings in epochs.csv" in table.caption
+
+
+def test_what_the_seeds_leave_open_is_said_with_how_many_would_tell() -> None:
+    """A difference that is shown, of which it is not known whether it is more than what counts."""
+    group = SimpleNamespace(epochs=(1, 2), runs=[SimpleNamespace(spec=SimpleNamespace(epochs=2))])
+    comparison: Any = SimpleNamespace(
+        difference_points=Estimate(-0.27, -0.53, -0.01, 3), parity=Verdict.UNKNOWN, tolerance_points=0.4,
+        num_seeds=3, noise_points=1.0, seeds_to_tell=5, group=group,
+    )  # fmt: skip
+    open_ = "3 seeds leave open whether by more than 0.4 points (5 would tell)"
+    said = f"accuracy on two is 0.27 points below that on one, and {open_}"
+    assert _parity_of(comparison, "on two", "on one") == said
