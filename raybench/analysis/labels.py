@@ -116,15 +116,6 @@ def knob_words(name: str, value: KnobValue) -> str:
     return f"{name} {value}"
 
 
-def changes_words(changes: Mapping[str, KnobValue]) -> str:
-    """Knobs and variables with the values that they are changed to: "batch 2,048, 25 MiB buckets"."""
-    words = [
-        knob_words(name, value) if name in Setting.model_fields else f"{name}={value}"
-        for name, value in changes.items()
-    ]
-    return ", ".join(words)
-
-
 def shown_knobs(setting: Setting, knobs: Iterable[str], world_size: int) -> list[str]:
     """Those of ``knobs`` that have an effect there; the strategy always, on one device it is "single"."""
     without = setting.indifferent(world_size)

@@ -61,7 +61,7 @@ def analyse(
 def found_in(base: Facts, around: Around) -> StudyResults:
     """All that follows from ``base``."""
     study, machine = base.study, around.environment
-    epochs = base.study.training.epochs if base.study.training else None
+    epochs = study.training.epochs if study.training else None
     run = run_of(base.epoch_samples, epochs)
     training = analyse_training(base)
     diagnosis = diagnose_study(base, around)
@@ -70,13 +70,13 @@ def found_in(base: Facts, around: Around) -> StudyResults:
     phases = None
     if base.headline and base.headline_scaling:
         phases = phase_table(base.headline, base.headline_scaling, base.waterfall, base.records)
-    per_node = devices_of_node(machine, base.study) if machine else 1
+    per_node = devices_of_node(machine, study) if machine else 1
     fitted = outlook_of_study(base, run, per_node)
     results = StudyResults(
         **{each.name: getattr(base, each.name) for each in fields(Facts)},
         summaries=tuple(summarize(base.everything, base.fit)),
         trials=tuple(summarize_trials(base.everything, base.fit)),
-        best_label=difference_words(base.study, base.best.config) if base.best else "",
+        best_label=difference_words(study, base.best.config) if base.best else "",
         recommendation=use,
         diagnosis=diagnosis.first,
         not_examined=diagnosis.not_examined,

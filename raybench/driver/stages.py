@@ -208,7 +208,7 @@ def verify(session: Session) -> None:
     for done, request in enumerate(asked):
         in_time = session.forecast.fit(Stage.VERIFICATION, [request])
         if in_time is None:
-            late += 1  # a later one may be cheaper: smaller
+            late += 1  # a later one may fit
             continue
         with session.leaving_out_what_has_no_room():
             session.measure(in_time[1], done=done, total=len(asked))

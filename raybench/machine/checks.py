@@ -221,9 +221,7 @@ def examine(with_workers: bool = True) -> list[Check]:
 
     With ``with_workers`` two workers start, for some 5 s.
     """
-    looks: list[Callable[[], Iterator[Check]]] = [
-        software, devices, topology, network, shared_memory,
-    ]  # fmt: skip
+    looks: list[Callable[[], Iterator[Check]]] = [software, devices, topology, network, shared_memory]
     if with_workers:
         looks.append(all_reduce)
     found: list[Check] = []

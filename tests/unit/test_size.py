@@ -11,11 +11,11 @@ from tests.conftest import ROOT
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
     ".": (240, 4),
-    "analysis": (6172, 48),
+    "analysis": (6166, 48),
     "commands": (2352, 18),
     "driver": (726, 7),
     "launch": (1612, 15),
-    "machine": (865, 7),
+    "machine": (863, 7),
     "plan": (1056, 10),
     "records": (1293, 11),
     "report": (3586, 24),

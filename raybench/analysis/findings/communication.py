@@ -98,7 +98,7 @@ def _limit(case: Case, latency_share: Estimate | None) -> Limit:
     if latency_share.low > HALF:
         if len(case.steps.bucket_bytes) <= MANY_BUCKETS:
             return Limit(Reason.FEW_BUCKETS)
-        one_bucket_mb = max(25.0, 2.0 ** int(_gradients_mib(case)).bit_length())
+        one_bucket_mb = max(DEFAULT_CAP_MB, 2.0 ** int(_gradients_mib(case)).bit_length())
         return Limit(Reason.MANY_BUCKETS, change={"bucket_cap_mb": one_bucket_mb})
     if latency_share.high >= HALF:
         return Limit(Reason.BOTH)

@@ -170,10 +170,10 @@ class Severity(StrEnum):
 class Finding:
     """One thing that was noticed in one trial; of equal failures in the first one.
 
-    ``trial_id`` is empty of what was not reached. ``change`` is what to try: knobs of ``Setting`` or
-    variables of the processes, with their new values; None where
-    neither fixes it. ``predicted`` is the throughput with the change over that without it, as far as it is
-    known: its bounds. Its text is in ``report.finding_texts``, by name and reason.
+    ``trial_id`` is empty of what was not reached. ``change`` is what to try: knobs of ``Setting`` with
+    their new values; None where none fixes it. ``predicted`` is the throughput with the change over that
+    without it, as far as it is known: its bounds. Its text is in ``report.finding_texts``, by name and
+    reason.
     """
 
     name: FindingName

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from raybench.analysis.findings.finding import Finding, Severity
-from raybench.analysis.labels import changes_words
+from raybench.analysis.labels import knob_words
 from raybench.analysis.resolve import Facts
 from raybench.analysis.simulate.what_if import ListedSizes, study_what_if
 from raybench.analysis.stats.statistics import Estimate
@@ -78,8 +78,8 @@ class Verification:
 
     @property
     def label(self) -> str:
-        """The change in words."""
-        return changes_words(self.proposal.change)
+        """The change in words: "batch 2,048, 25 MiB buckets"."""
+        return ", ".join(knob_words(name, value) for name, value in self.proposal.change.items())
 
 
 def proposals(base: Facts, first: Sequence[Finding]) -> list[Proposal]:
