@@ -1,17 +1,16 @@
-"""Does a study keep every trial, once and true, whatever happens to its processes, its disk and its clock?
+"""Does a study keep every trial, once and true, whatever happens to its processes and its disk?
 
 Runs a grid of short trials, whose steps wait for a known time, on a local cluster of two CPU workers. While
 it runs, faults happen to it for real: a worker is killed (SIGKILL) or hangs (SIGSTOP), a rank gets no memory,
-Ray's raylet or the mailbox between driver and workers is killed, the disk is full, the clock is set, the
-driver is killed or told to end (SIGTERM). A driver that ended goes on with --resume --retry. In the end
+Ray's raylet or the mailbox between driver and workers is killed, the disk is full, the driver is killed or
+told to end (SIGTERM). A driver that ended goes on with --resume --retry. In the end
 every trial asked for must be there, complete, once, with its step time: its own wait, and what every step
 takes beside its wait (the median over all trials says how much); memory and open files of driver, mailbox
 and workers must not grow. Exit code 1 where one of these is not so.
 
-A full disk needs the right to mount a small tmpfs, another clock libfaketime (Debian: apt-get install
-libfaketime) and a C compiler; without them the two are left out, and named. --seed draws the order of the
-kinds and of the batches; the moment within a trial differs from run to run. Only processes that this
-benchmark's own drivers started are touched.
+A full disk needs the right to mount a small tmpfs; without it that is left out, and named. --seed draws the
+order of the kinds and of the batches; the moment within a trial differs from run to run. Only processes that
+this benchmark's own drivers started are touched.
 
     python -m benchmarks.soak --trials 60 --faults 9
     python -m benchmarks.soak --trials 400 --faults 27 --directory soak
@@ -28,9 +27,8 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from shutil import copytree
 from tempfile import TemporaryDirectory
@@ -42,7 +40,6 @@ from tests.support.accounts import Accounts, accounts
 from tests.support.commands import Command
 from tests.support.planted.faults import (
     Fault,
-    OtherClock,
     full,
     kill_one,
     schedule,
@@ -57,12 +54,15 @@ TOLERANCE_S = 0.005  # from what a step takes: its wait, and what all of them ta
 TIMEOUT_S, GRACE_S = 20, 10  # a trial is ended after this; what its end may take
 LOOK_S = 0.5
 HAPPENS_S = 60.0
-SAID_S = 5.0  # of a driver that was killed, by the process beside it
 STANDS_STILL_S = 300.0  # without a record: the session is ended
 DISK = "64m"
-CLOCK_OFF_S = (3600, -3600, 0)  # in turn
 # after a raylet's death 1 where Ray's core was faster than the report
-EXIT_CODES = {"disk full": (2,), "driver killed": (-9,), "driver terminated": (130,), "raylet killed": (3, 1)}
+EXIT_CODES = {
+    "disk full": (2,),
+    "driver killed": (-signal.SIGKILL,),
+    "driver terminated": (130,),
+    "raylet killed": (3, 1),
+}
 MORE_BYTES, MORE_FILES = 100 * MIB, 32  # than at first: it grows
 ROLES = {"mailbox": "ray::Mailbox", "workers": "RayTrainWorker"}
 STUDY = """
@@ -96,7 +96,6 @@ class Lines:
         self._path, self._whole = path, b""
         self.states = dict[int, str]()  # of the newest record of each batch
         self.number = 0
-        self.started_at = 0.0  # of the newest record, in s since 1970 as its clock had it
         self.changed = list[str]()
 
     def look(self) -> bool:
@@ -112,7 +111,6 @@ class Lines:
             self.number += 1
             if record["request"]["role"] == "scaling":
                 self.states[record["request"]["config"]["setting"]["batch_size"]] = record["state"]
-            self.started_at = datetime.fromisoformat(record["started_at"]).timestamp()
         return bool(new)
 
 
@@ -124,13 +122,10 @@ class Soak:
     disk: Path  # on which the results are
     faults: list[Fault]
     draw: random.Random
-    clock: OtherClock
-    variables: dict[str, str]  # of the drivers
     shortage: Path
     usage: dict[str, Usage] = field(default_factory=lambda: {name: Usage() for name in ("driver", *ROLES)})
     broken: list[str] = field(default_factory=list)
     ends: list[str] = field(default_factory=list)  # of the sessions: exit code, and the last fault
-    _clock_off_s: Iterator[int] = field(default_factory=lambda: itertools.cycle(CLOCK_OFF_S))
 
     def __post_init__(self) -> None:
         self.output = self.disk / "results"
@@ -143,13 +138,13 @@ class Soak:
         while idle < 2 and Counter(self.lines.states.values())["complete"] < trials:
             before = self.lines.number, len(self.happened)
             log = f"session-{len(self.ends) + 1}.txt"
-            command = Command(*arguments, folder=self.folder, log=log, variables=self.variables)
+            command = Command(*arguments, folder=self.folder, log=log)
             code = self._watch(command)
             by = self.happened[-1].kind if len(self.happened) > before[1] else ""
             self.ends.append(f"{code}, {by} last" if by else f"{code}")
             if code not in EXIT_CODES.get(by, (code,)):
                 self.broken.append(f"{log}: exit code {code}, {by}")
-            if code and not until(lambda of=command: "To go on: " in of.output, SAID_S):  # type: ignore[misc]
+            if code not in (0, -signal.SIGKILL) and "To go on: " not in command.output:
                 self.broken.append(f"{log}: exit code {code}, and no line that goes on")
             print(
                 f"session {len(self.ends)}: {self.lines.number} records, exit code {self.ends[-1]}",
@@ -209,18 +204,6 @@ class Soak:
         with full(self.disk) as is_full:
             return is_full and until(lambda: has_ended(command), HAPPENS_S)
 
-    def set_clock(self, command: Command) -> bool:
-        """For all processes of the study; until a record shows it."""
-        off_s = next(self._clock_off_s)
-        self.clock.set(off_s)
-
-        def shows() -> bool:
-            self.lines.look()
-            return abs(self.lines.started_at - time.time() - off_s) < 2 * HAPPENS_S
-
-        until(lambda: shows() or has_ended(command), HAPPENS_S)
-        return shows()
-
     def signal_driver(self, command: Command, number: signal.Signals) -> bool:
         """It ends by that."""
         command.send(number)
@@ -240,7 +223,6 @@ KINDS: dict[str, Callable[[Soak, Command], bool]] = {
     "mailbox killed": lambda soak, command: kill_one(command.processes(ROLES["mailbox"]), soak.draw),
     "raylet killed": lambda soak, command: kill_one(command.processes("raylet/raylet "), soak.draw),
     "disk full": Soak.fill_disk,
-    "clock set": Soak.set_clock,
     "driver killed": lambda soak, command: soak.signal_driver(command, signal.SIGKILL),
     "driver terminated": lambda soak, command: soak.signal_driver(command, signal.SIGTERM),
 }
@@ -273,16 +255,12 @@ def main() -> None:
         parser.error(f"--directory: a new one (received {options.directory})")
     with TemporaryDirectory() as temporary, small_disk(Path(temporary) / "disk", DISK) as is_small:
         folder = Path(temporary)
-        clock = OtherClock(folder)
-        missing = {"disk full": not is_small, "clock set": not clock.works()}
-        kinds = [kind for kind in options.kinds if not missing.get(kind, False)]
+        kinds = [kind for kind in options.kinds if kind != "disk full" or is_small]
         soak = Soak(
             folder,
             folder / "disk",
             schedule(kinds, options.faults, options.trials, options.seed),
             random.Random(options.seed),
-            clock,
-            clock.variables if "clock set" in kinds else {},
             folder / "shortage",
         )
         batches, wait_s = planted(options.trials, options.seed)

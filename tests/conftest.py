@@ -22,7 +22,6 @@ MAY_SKIP = (
     "no Chromium",
     "no program `prometheus`",
     "no pdflatex",
-    "no libfaketime",
     "no control group of one's own",
     BUSY,
 )

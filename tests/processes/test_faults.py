@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 from collections.abc import Iterator
@@ -9,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support.planted.faults import OtherClock, full, kill_one, read_only, small_disk, stop_one
+from tests.support.planted.faults import full, kill_one, read_only, small_disk, stop_one
 
 
 @pytest.fixture
@@ -47,14 +46,3 @@ def test_a_disk_is_full_then_read_only_and_takes_everything_afterwards(tmp_path:
         more.write_bytes(b"more")
         assert kept.read_bytes() == b"kept"
     assert list((tmp_path / "disk").iterdir()) == []
-
-
-def test_a_program_sees_the_date_that_is_set(tmp_path: Path) -> None:
-    clock = OtherClock(tmp_path)
-    if not clock.works():
-        pytest.skip("no libfaketime under which Python can wait")
-    clock.set(-86400)
-    date = ["date", "+%s"]
-    other = subprocess.run(date, env={**os.environ, **clock.variables}, capture_output=True, check=True)
-    own = subprocess.run(date, capture_output=True, check=True)
-    assert abs(int(other.stdout) - int(own.stdout) + 86400) < 60

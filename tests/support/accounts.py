@@ -49,7 +49,8 @@ def accounts(
     """
     complete = [record for record in records if record.steps is not None]
     times = Counter(map(question, complete))
-    asked = [f"scaling of batch {batch}" for batch in batches]
+    answered = {each.config.batch_size for each in complete if each.study_request.role == "scaling"}
+    asked = list(batches)
     errors_s = [step_time(each).value - wait_s(each.config.batch_size) for each in complete]
     own_s = statistics.median(errors_s) if errors_s else 0.0
     false = list[str]()
@@ -66,8 +67,8 @@ def accounts(
             false.append(f"{words}: it took {record.wall_time_s:.1f} s")
     return Accounts(
         asked=len(asked),
-        complete=sum(times[each] > 0 for each in asked),
-        lost=tuple(each for each in asked if not times[each]),
+        complete=sum(batch in answered for batch in asked),
+        lost=tuple(f"scaling of batch {batch}" for batch in asked if batch not in answered),
         doubled=tuple(f"{each}: {number} times" for each, number in times.items() if number > 1),
         false=tuple(false),
         states=Counter(record.state for record in records),

@@ -1,7 +1,6 @@
-"""What happens to a running study for real: to its processes, to its disk, to its clock.
+"""What happens to a running study for real: to its processes and to its disk.
 
-Each function says whether it happened. Linux; a small disk needs the right to mount, another clock
-libfaketime and a C compiler.
+Each function says whether it happened. Linux; a small disk needs the right to mount.
 """
 
 from __future__ import annotations
@@ -9,9 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import random
-import shutil
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,16 +20,6 @@ import psutil
 DEAD_S = 10.0  # a killed process is gone after this
 LOOK_AGAIN_S = 0.1
 MIB = 2**20
-# libfaketime 0.9.10, told to leave the monotonic clock alone, refuses to wait by it: this asks the kernel
-WAITS = """
-#include <errno.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
-int clock_nanosleep(clockid_t clock, int flags, const struct timespec *wanted, struct timespec *left) {
-    return syscall(SYS_clock_nanosleep, clock, flags, wanted, left) ? errno : 0;
-}
-"""
 
 
 @dataclass
@@ -128,39 +115,3 @@ def read_only(disk: Path) -> Iterator[bool]:
     finally:
         if is_read_only and not mounted("rw"):
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(disk))
-
-
-class OtherClock:
-    """The date as programs started with ``variables`` see it, which can be set while they run.
-
-    Time that passes is not touched: a clock that someone sets goes on as before.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        """``folder``: for the file that says how far the clock is off, and what is compiled."""
-        self._file, waits = folder / "clock", folder / "waits.so"
-        # the library for programs with threads, where Debian and its kin put it
-        libraries = [*Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")][:1]
-        if libraries and shutil.which("cc"):
-            compiler = ["cc", "-shared", "-fPIC", "-o", str(waits), "-xc", "-"]
-            subprocess.run(compiler, input=WAITS, text=True, check=True)
-            libraries = [waits, *libraries]
-        self.variables = {
-            "LD_PRELOAD": ":".join(map(str, libraries)),
-            "FAKETIME_TIMESTAMP_FILE": str(self._file),
-            "FAKETIME_CACHE_DURATION": "1",  # s, then the file is read again
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-            "FAKETIME_DISABLE_SHM": "1",
-        }
-        self.is_there = bool(libraries)
-        self.set(0)
-
-    def works(self) -> bool:
-        """Whether libfaketime is installed, and Python can wait under it."""
-        waits = [sys.executable, "-c", "import time; time.sleep(0.001)"]
-        tried = subprocess.run(waits, env={**os.environ, **self.variables}, capture_output=True, check=False)
-        return self.is_there and tried.returncode == 0
-
-    def set(self, off_s: int) -> None:
-        """The clock is off by so much, two seconds from now on."""
-        self._file.write_text(f"{off_s:+d}\n")

@@ -30,7 +30,8 @@ def account(*records: TrialRecord) -> Accounts:
 
 
 def test_all_is_there_once_and_true() -> None:
-    found = account(failed(16, "timeout"), *map(trial, BATCHES), trial(8, 0.001, role="search"))
+    against = trial(32, anchor=Setting(batch_size=8))
+    found = account(failed(16, "timeout"), trial(8), trial(16), against, trial(8, 0.001, role="search"))
     assert abs(found.own_s) < 1e-4
     assert (found.asked, found.complete) == (3, 3)
     assert (found.lost, found.doubled, found.false) == ((), (), ())
