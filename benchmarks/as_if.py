@@ -22,7 +22,7 @@ from typing import Annotated
 import typer
 
 from raybench.analysis.resolve import resolve
-from raybench.analysis.scaling import Measured
+from raybench.analysis.scaling import Fit
 from raybench.analysis.simulate.as_if import more_devices
 from raybench.analysis.stats.statistics import Estimate
 from raybench.records.messages import Outcome
@@ -135,7 +135,7 @@ def cases(rate: str, chosen: Chosen) -> Iterator[Case]:
             assert more is not None
             (point,) = (each for each in more.points if each.shape.world_size == size)
             assert point.step_time_s is not None
-            yield Case(rate, *key, size, point.step_time_s, Measured([record]).scaling(record).step_time_s)
+            yield Case(rate, *key, size, point.step_time_s, Fit([record]).scaling(record).step_time_s)
 
 
 HEAD = (

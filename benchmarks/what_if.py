@@ -27,7 +27,7 @@ import typer
 
 from raybench.analysis.collectives import Link, links, messages
 from raybench.analysis.resolve import Facts, resolve
-from raybench.analysis.scaling import Measured
+from raybench.analysis.scaling import Fit
 from raybench.analysis.simulate.timeline import BucketCap
 from raybench.analysis.simulate.what_if import Change, Predicted, WhatIf, can_be_asked, what_if
 from raybench.records.record import TrialRecord
@@ -130,7 +130,7 @@ def predicted(name: str, folder: Path) -> Iterator[tuple[str, WhatIf]]:
     changes = [Change(bucket_cap_mb=cap, batch_size=batch) for batch in CASES[name].batches for cap in CAPS]
     sources: dict[str, Sequence[Link]] = {"sweep": swept, "its replay": ()}
     for source, lines in sources.items():
-        found = what_if(record, changes, links=lines, fit=Measured(results.measured))
+        found = what_if(record, changes, links=lines, fit=Fit(results.measured))
         assert found is not None
         yield source, found
 
@@ -144,7 +144,7 @@ def compressed(name: str, folder: Path) -> WhatIf:
         for cap in ("default", 5.0)
         for way in ("none", "fp16")
     ]
-    found = what_if(record, changes, links=swept, fit=Measured(results.measured))
+    found = what_if(record, changes, links=swept, fit=Fit(results.measured))
     assert found is not None
     return found
 

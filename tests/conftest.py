@@ -45,15 +45,27 @@ def nothing_goes_on() -> Iterator[None]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """A skip for a reason that is not in ``MAY_SKIP`` fails, where ``RAYBENCH_CI`` is set."""
     report = yield
+    _must_run(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """The same of a whole module."""
+    report = yield
+    _must_run(report)
+    return report
+
+
+def _must_run(report: pytest.TestReport | pytest.CollectReport) -> None:
     if report.skipped and not hasattr(report, "wasxfail") and os.environ.get("RAYBENCH_CI"):
         reason = str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else str(report.longrepr)
         if not any(each in reason for each in MAY_SKIP):
             report.outcome = "failed"
-            report.longrepr = f"{item.nodeid} was skipped here, where it must run: {reason}"
-    return report
+            report.longrepr = f"{report.nodeid} was skipped here, where it must run: {reason}"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from raybench.analysis.objectives import MAXIMIZED, Candidate, objective_value, pareto_front, price_of
 from raybench.analysis.reference import known_buckets, one_of_equal
-from raybench.analysis.scaling import Measured, Scaling
+from raybench.analysis.scaling import Fit, Scaling
 from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
 from raybench.records.requests import COMPARED_ROLES, Configuration
@@ -98,7 +98,7 @@ def objective_values(
     return known if len(known) == len(values) else None
 
 
-def winners(study: Study, candidates: Sequence[Candidate], fit: Measured) -> list[Candidate]:
+def winners(study: Study, candidates: Sequence[Candidate], fit: Fit) -> list[Candidate]:
     """The best candidate; for several objectives the Pareto front. Empty without candidates."""
     objectives = study.search.objectives
     if len(objectives) > 1:

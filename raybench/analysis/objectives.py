@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raybench.analysis.scaling import Measured, Scaling
+from raybench.analysis.scaling import Fit, Scaling
 from raybench.analysis.stats.pool import Weights
 from raybench.analysis.stats.statistics import Estimate, inverse, of_log
 from raybench.analysis.stats.verdict import Verdict, verdict
@@ -65,7 +65,7 @@ def objective_value(
 
 
 def pareto_front(
-    candidates: Sequence[Candidate], objectives: Sequence[Objective], fit: Measured, margin: float
+    candidates: Sequence[Candidate], objectives: Sequence[Objective], fit: Fit, margin: float
 ) -> list[Candidate]:
     """The candidates that no other beats, in their order; all where each is beaten, in a circle.
 
@@ -87,7 +87,7 @@ def is_better(
     than: TrialRecord,
     candidates: Sequence[Candidate],
     objectives: Sequence[Objective],
-    fit: Measured,
+    fit: Fit,
     margin: float,
 ) -> bool:
     """Whether one of the candidates is better than another by the first objective, or beats it.
@@ -109,7 +109,7 @@ class _Compared:
     """Candidates by several objectives: logarithms, and of which contrasts they are."""
 
     def __init__(
-        self, candidates: Sequence[Candidate], objectives: Sequence[Objective], fit: Measured, margin: float
+        self, candidates: Sequence[Candidate], objectives: Sequence[Objective], fit: Fit, margin: float
     ) -> None:
         self._pool, self._margin = fit.pool, margin
         signs = [1 if name in MAXIMIZED else -1 for name in objectives]
@@ -145,7 +145,7 @@ class _Compared:
         return [verdict(ratio.plus(-1), self._margin) for ratio in ratios]
 
 
-def _weights(record: TrialRecord, objective: Objective, fit: Measured) -> Weights:
+def _weights(record: TrialRecord, objective: Objective, fit: Fit) -> Weights:
     """Of the contrast that the objective is but for a factor; none of what is known exactly."""
     if objective == "efficiency":
         found = fit.efficiency(record)

@@ -19,7 +19,7 @@ from raybench.analysis.largest_batch import LargestFit, knobs_in_numbers, larges
 from raybench.analysis.objectives import Candidate, is_better
 from raybench.analysis.parity import wrong_losses
 from raybench.analysis.reference import known_buckets
-from raybench.analysis.scaling import Measured, Scaling
+from raybench.analysis.scaling import Fit, Scaling
 from raybench.analysis.stats.pool import MOST_JOINT, Array, Spreads
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.stats.verdict import Gain, gain_of
@@ -51,7 +51,7 @@ class Facts:
     measured: tuple[TrialRecord, ...]  # with step times, every visit: what is complete and no training
     references: tuple[TrialRecord, ...]  # of each setting at a world size and place one, with most beside it
     target_world_size: int
-    fit: Measured
+    fit: Fit
     scalings: Mapping[str, Scaling]
     waterfalls: Mapping[str, Waterfall | None]
     curves: tuple[Curve, ...]
@@ -247,7 +247,7 @@ def resolve(study: Study, records: Sequence[TrialRecord], environment: Environme
     asked = [record for record in everything if record.request.kind == "steps"]
     target = choice.target_world_size(study, (record.config.world_size for record in asked))
     buckets = known_buckets(study, measured)
-    fit = Measured(measured, buckets, spreads_of(environment))
+    fit = Fit(measured, buckets, spreads_of(environment))
     references = [
         record
         for record in measured

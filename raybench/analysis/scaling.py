@@ -12,7 +12,7 @@ import numpy as np
 from raybench.analysis.reference import KnownBuckets, grouped
 from raybench.analysis.stats.pool import TYPICAL, Array, Pool, Spreads, Unit, Weights
 from raybench.analysis.stats.statistics import Estimate, inverse
-from raybench.analysis.units import baseline_unit, step_unit, visits, with_setting
+from raybench.analysis.units import baseline_unit, pool_visits, step_unit, with_setting
 from raybench.analysis.waterfall import Waterfall, waterfall
 from raybench.records.record import TrialRecord
 from raybench.records.requests import COMPARED_ROLES
@@ -109,7 +109,7 @@ class Efficiency:
     base_unit: Unit
 
 
-class Measured:
+class Fit:
     """The complete trials of steps of a study, and the pool of their visits."""
 
     def __init__(
@@ -124,7 +124,7 @@ class Measured:
         self.records = tuple(record for record in records if record.steps is not None)
         self.buckets = buckets or KnownBuckets((), self.records)
         device = self.records[0].config.device if self.records else "cpu"
-        found = visits(self.records, self.buckets)
+        found = pool_visits(self.records, self.buckets)
         self.pool = Pool(found, known or TYPICAL[device], is_certain=is_certain)
         self._visits = grouped(self.records, lambda record: self.buckets.key(record.config))
         self._figures = dict[Hashable, tuple[Scaling, Waterfall | None]]()
@@ -273,7 +273,7 @@ def scaling(record: TrialRecord) -> Scaling:
     """
     if record.steps is None:
         raise ValueError(f"trial {record.trial_id} is {record.state}: only a complete one has numbers")
-    return Measured([record]).scaling(record)
+    return Fit([record]).scaling(record)
 
 
 def alongside(record: TrialRecord, default: TrialRecord | None) -> Scaling:
@@ -283,14 +283,14 @@ def alongside(record: TrialRecord, default: TrialRecord | None) -> Scaling:
     trial: what made the one slower than the other is in neither. Workers with other process knobs have an
     anchor of their own, which is not the default: by the trial alone.
     """
-    fit = Measured([record], is_certain=True)
+    fit = Fit([record], is_certain=True)
     found, request = fit.scaling(record), record.request
     if default is None or default.steps is None or request.kind != "steps" or request.anchor is None:
         return found
     anchor = step_unit(with_setting(record.config, request.anchor), fit.buckets)
     if not fit.pool.has(anchor) or record.config.environment != default.config.environment:
         return found
-    reference_s = Measured([default], is_certain=True).scaling(default).step_time_s.value
+    reference_s = Fit([default], is_certain=True).scaling(default).step_time_s.value
     factor = reference_s / fit.pool.time(anchor).value
     step_s, mean_s = (each.scaled(factor) for each in (found.step_time_s, found.mean_step_s))
     return replace(found, step_time_s=step_s, mean_step_s=mean_s)

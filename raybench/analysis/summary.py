@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from raybench.analysis.phases import phase_times
 from raybench.analysis.reference import grouped
-from raybench.analysis.scaling import Measured, Scaling
+from raybench.analysis.scaling import Fit, Scaling
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.training import TrainedRun
 from raybench.analysis.waterfall import Waterfall
@@ -181,28 +181,28 @@ class Summary:
 _COLUMNS = tuple(each.name for each in fields(Summary) if each.name != "scaled")
 
 
-def summarize(records: Sequence[TrialRecord], fit: Measured | None = None) -> list[Summary]:
+def summarize(records: Sequence[TrialRecord], fit: Fit | None = None) -> list[Summary]:
     """A row for each setting at its world size and place, and for each record without step times, in their
     order.
 
     ``records``: all of them, probes too; ``fit``: what their complete trials of steps say.
     """
-    known, names = fit or Measured(records), _varying(records)
+    known, names = fit or Fit(records), _varying(records)
     rows = grouped(records, lambda each: known.buckets.key(each.config) if each.steps else each.trial_id)
     firsts = [first for first, *_ in rows.values()]
     return [_row(known, known.reference(each), names, known.visits(each) or (each,)) for each in firsts]
 
 
-def summarize_trials(records: Sequence[TrialRecord], fit: Measured) -> list[Summary]:
+def summarize_trials(records: Sequence[TrialRecord], fit: Fit) -> list[Summary]:
     """A row for each record, a trial of steps by its own rounds and what ``fit`` says of the spreads."""
     names, spreads = _varying(records), fit.pool.spreads
     return [
-        _row(Measured([record], fit.buckets, spreads, is_certain=True), record, names, (record,))
+        _row(Fit([record], fit.buckets, spreads, is_certain=True), record, names, (record,))
         for record in records
     ]
 
 
-def _row(fit: Measured, record: TrialRecord, names: list[str], visits: Sequence[TrialRecord]) -> Summary:
+def _row(fit: Fit, record: TrialRecord, names: list[str], visits: Sequence[TrialRecord]) -> Summary:
     scaled, divided = fit.figures(record) if record.steps is not None else (None, None)
     values = _asked(record, names) | _answered(record, scaled, divided)
     values["wall_time_s"] = sum(each.wall_time_s for each in visits)

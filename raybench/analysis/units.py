@@ -25,7 +25,7 @@ LEVELS: tuple[tuple[str, Variant, Callable[[Block], float]], ...] = (
 Devices = Mapping[tuple[int, int], float]  # by group and rank: the logarithm that a device is slower by
 
 
-def one_device(config: Configuration, micro_batch: int) -> Unit:
+def plain_unit(config: Configuration, micro_batch: int) -> Unit:
     """One device alone, whichever, without a wrapper, with micro-batches of so many samples."""
     named = config.world_size == 1 and not isinstance(config.placement, str)
     place: Hashable = tuple(config.placement) if named else ""
@@ -36,14 +36,14 @@ def one_device(config: Configuration, micro_batch: int) -> Unit:
 def baseline_unit(config: Configuration) -> Unit:
     """One device doing what a speed-up is over: the same batch, under strong scaling the global one."""
     if config.scaling == "strong":
-        return one_device(config, config.setting.batch_size // config.setting.gradient_accumulation)
-    return one_device(config, config.micro_batch(config.setting))
+        return plain_unit(config, config.setting.batch_size // config.setting.gradient_accumulation)
+    return plain_unit(config, config.micro_batch(config.setting))
 
 
 def step_unit(config: Configuration, buckets: KnownBuckets) -> Unit:
     """The real step: on one device alone the bare one."""
     if config.world_size == 1:
-        return one_device(config, config.micro_batch(config.setting))
+        return plain_unit(config, config.micro_batch(config.setting))
     return level_unit(config, buckets, "ddp")
 
 
@@ -62,7 +62,7 @@ def with_setting(config: Configuration, setting: Setting) -> Configuration:
     return config.model_copy(update={"setting": setting})
 
 
-def visits(records: Iterable[TrialRecord], buckets: KnownBuckets) -> list[Visit]:
+def pool_visits(records: Iterable[TrialRecord], buckets: KnownBuckets) -> list[Visit]:
     """What each complete trial of steps says of the units in its rounds; each of a script is a start."""
     listed = [record for record in records if record.steps is not None]
     devices = device_effects((each.group, each.steps.rounds) for each in listed if each.steps)
@@ -90,7 +90,7 @@ def _logs(record: TrialRecord, buckets: KnownBuckets, devices: Devices) -> dict[
             if block is not None and len(block.ranks) == 1:
                 found[unit][place] -= devices.get((record.group, block.ranks[0]), 0.0)
 
-    add(one_device(config, config.micro_batch(config.setting)), "plain")
+    add(plain_unit(config, config.micro_batch(config.setting)), "plain")
     if config.scaling == "strong":
         add(baseline_unit(config), "base")
     for name, variant, value in LEVELS:

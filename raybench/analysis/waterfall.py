@@ -18,7 +18,7 @@ from raybench.analysis.laws import serial_fraction
 from raybench.analysis.reference import KnownBuckets
 from raybench.analysis.stats.pool import Pool, Unit
 from raybench.analysis.stats.statistics import Estimate, inverse
-from raybench.analysis.units import baseline_unit, level_unit, one_device, step_unit
+from raybench.analysis.units import baseline_unit, level_unit, plain_unit, step_unit
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, Variant
 
@@ -139,7 +139,7 @@ def _levels(pool: Pool, config: Configuration, buckets: KnownBuckets, over: floa
 
     is_strong = config.scaling == "strong"
     has_base = is_strong and add("ideal", baseline_unit(config), over)
-    alone = one_device(config, config.micro_batch(config.setting))
+    alone = plain_unit(config, config.micro_batch(config.setting))
     has_plain = add("small_batch" if has_base else "ideal", alone, 1.0 if is_strong else over)
     rest = "undivided" if levels else "compute"  # of the next level, where those between are missing
     concurrent, local, slowest = (

@@ -127,7 +127,7 @@ def open_results(asked: Asked, output: Path | None, now: Environment, *, resume:
 
 
 @dataclass(frozen=True)
-class Ended:
+class EndedCommand:
     """How a command that measures has ended: its exit code, and the results directory unless it was dry."""
 
     code: int
@@ -140,7 +140,7 @@ def measure_and_report(
     *,
     command: str,
     quiet: bool,
-) -> Ended:
+) -> EndedCommand:
     """Measure and report; a full disk and a lost group leave what was measured, and say so.
 
     ``measure`` returns notes for the report; ``command`` goes on where it stopped.
@@ -182,7 +182,7 @@ def measure_and_report(
         with suppress(OSError):  # a terminal that is gone had stderr too
             print(f"{NOT_READ}: what was measured is kept in {shown_path(store.path)}", file=sys.stderr)
             print(goes_on_by, file=sys.stderr, flush=True)
-    return Ended(ended or code, store.path)
+    return EndedCommand(ended or code, store.path)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from rich.text import Text
 from raybench.analysis.collectives import Message, messages
 from raybench.analysis.labels import label, place_words, short_trial_words, trial_words
 from raybench.analysis.largest_batch import Probe, probe_of
-from raybench.analysis.scaling import Measured, Scaling
+from raybench.analysis.scaling import Fit, Scaling
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.training import TrainedRun
 from raybench.commands.console import is_read, say
@@ -258,7 +258,7 @@ def trial_values(record: TrialRecord, scaling: Scaling) -> dict[Metric, float]:
 
     A search's trials have no transfers apart from compute, and a verification no device alone.
     """
-    parts = Measured([record]).waterfall(record)
+    parts = Fit([record]).waterfall(record)
     found: dict[Metric, Estimate | None] = {
         metrics.STEP_TIME: scaling.step_time_s,
         metrics.THROUGHPUT: scaling.throughput_samples_per_s,

@@ -20,7 +20,7 @@ from raybench.analysis.stats.statistics import LEAST_VALUES
 from raybench.commands.console import say
 from raybench.commands.measuring import (
     DEFAULT_FOLDER,
-    Ended,
+    EndedCommand,
     measure_and_report,
     needs_of,
     open_results,
@@ -65,7 +65,7 @@ EVALUATION_COST = 1 / 3  # of a sample's training: the forward pass alone
 NOT_COUNTED = (Stage.LARGEST_BATCH, Stage.VERIFICATION)  # by a report, which has the rest that was left out
 
 
-def run_scaling(options: ScalingOptions, console: Console) -> Ended:
+def run_scaling(options: ScalingOptions, console: Console) -> EndedCommand:
     """Plan, run, analyse, report. Raises ``RequestError`` for a wrong request."""
     if options.dry_run and options.resume:
         raise RequestError("--dry-run: the plan of a whole study (received --resume too)")
@@ -81,7 +81,7 @@ def run_scaling(options: ScalingOptions, console: Console) -> Ended:
                 refuse_occupied(options.output)
             for line in plan_lines(plan, verify=options.verify, own_processes=options.runner == "tune"):
                 say(console, line)
-            return Ended(DONE)
+            return EndedCommand(DONE)
         if plan.study.training is not None:
             refuse_unseen(cluster, (options.output or DEFAULT_FOLDER).absolute(), needs)
         now = of_nodes(cluster.environments(needs))

@@ -21,7 +21,7 @@ RANKS_APART_S = 1.0  # at most, when they begin a trial
 MAX_LOST_STARTS = 3  # groups in a row that do not start, before the study gives up
 
 
-class Ended(NamedTuple):
+class EndedTrial(NamedTuple):
     """A trial that has ended."""
 
     outcome: Outcome
@@ -52,7 +52,7 @@ class Groups:
         self._served: dict[_Variables, TrialRequest] = {_variables(each): each for each in served}
         self._unfit: dict[_Variables, str] = {}  # environments in which no group starts, and what is recorded
 
-    def run(self, request: TrialRequest, on_progress: OnProgress, *, expected_s: float = 0.0) -> Ended:
+    def run(self, request: TrialRequest, on_progress: OnProgress, *, expected_s: float = 0.0) -> EndedTrial:
         """Run a trial, which is expected to take so long (0: not known).
 
         Raises ``Interrupted``, ``GroupLostError`` when no group starts, ``NoRoomError`` where none fits.
@@ -60,7 +60,7 @@ class Groups:
         started_at = datetime.now(UTC).isoformat(timespec="seconds")
         fault = None if request.kind == "collectives" else request.config.setting.fault(self._plan.device)
         if fault is not None:
-            return Ended(Outcome("invalid", 0.0, fault), started_at)
+            return EndedTrial(Outcome("invalid", 0.0, fault), started_at)
         variables, num_lost = _variables(request), 0
         while variables not in self._unfit:
             try:
@@ -76,8 +76,8 @@ class Groups:
                 continue
             if outcome.group:  # 0: no group served it
                 self._served[variables] = request
-            return Ended(outcome, started_at, _was_cut(request, bounded, outcome))
-        return Ended(Outcome("crashed", 0.0, self._unfit[variables]), started_at)
+            return EndedTrial(outcome, started_at, _was_cut(request, bounded, outcome))
+        return EndedTrial(Outcome("crashed", 0.0, self._unfit[variables]), started_at)
 
     def start_cost_s(self, request: TrialRequest) -> float:
         """Expected seconds until a worker group is there that may serve ``request``: 0 where one runs."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from raybench.analysis import choice
 from raybench.analysis.reference import grouped
-from raybench.analysis.scaling import Measured
+from raybench.analysis.scaling import Fit
 from raybench.plan.trials import Plan, Suggestion
 from raybench.records.record import TrialRecord
 from raybench.records.requests import COMPARED_ROLES, Configuration, TrainingRequest
@@ -46,7 +46,7 @@ def _measured(plan: Plan, trained: Sequence[Suggestion], records: Sequence[Trial
     def learned(of: Suggestion | Configuration) -> Hashable:
         return of.setting.learning_key(plan.target)
 
-    fit = Measured(each for each in records if each.request.role in COMPARED_ROLES)
+    fit = Fit(each for each in records if each.request.role in COMPARED_ROLES)
 
     def rate(record: TrialRecord) -> float:
         return fit.scaling(record).throughput_samples_per_s.value

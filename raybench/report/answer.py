@@ -31,6 +31,7 @@ MUCH_OFFSET = 0.03  # of a step, or a tenth of what is lost: the parts named are
 MUCH_UNKNOWN = 0.1  # of a step: worth more rounds
 MOST_PARTS = 2  # of what is lost
 MOST_SENTENCES = 2  # on one question
+MOST_NAMED = 3  # of settings
 COMMUNICATION = PART_WORDS["exposed_communication"]
 IN_ANSWER = {PART_WORDS["skew"]: "waiting for the slowest rank", PART_WORDS["wrapper"]: "the wrapper"}
 
@@ -102,9 +103,8 @@ def _scaling(results: StudyResults) -> list[str]:
     verb = "trains" if size == 1 else "train"
     rate = f"{many} {verb} {figures(scaling.throughput_samples_per_s.value)} samples/s {at}"
     if size == 1:
-        several = results.target_world_size > 1
-        alone = [] if several else [f"with one {results.device_word} there is nothing to scale over"]
-        return [*steps, rate, *alone]
+        alone = f"with one {results.device_word} there is nothing to scale over"
+        return [*steps, rate, *([alone] if results.target_world_size == 1 else [])]
     speedup, efficiency = scaling.speedup, scaling.efficiency
     if speedup is None or efficiency is None or scaling.baseline is None:
         return [*steps, rate, "no smaller number of devices was measured to compare with"]
@@ -218,7 +218,7 @@ def _to_change(results: StudyResults) -> list[str]:
 def _wrong_losses(results: StudyResults) -> list[str]:
     """Which settings are not to be used, whatever their speed."""
     wrong = {each.named["strategy"] for each in results.diagnosis if each.name is FindingName.LOSSES_DISAGREE}
-    which = " or ".join(sorted(wrong))
+    which = " or ".join(sorted(wrong)) if len(wrong) <= MOST_NAMED else f"any of {len(wrong)} settings"
     return [f"do not use {which}: losses or the first gradient differ from one device's"] if wrong else []
 
 

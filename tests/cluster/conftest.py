@@ -53,6 +53,7 @@ wait_seconds = 3
 {more}
 """
 BEGUN_S = 300.0  # until trials are on the disk
+UNDER_WAY_S = 0.5  # then the next trial is: it takes longer than this
 
 
 @contextmanager
@@ -166,6 +167,7 @@ def run_until_broken(
             assert study.poll() is None, output.read_text()
             assert time.monotonic() < deadline, output.read_text()
             time.sleep(0.2)
+        time.sleep(UNDER_WAY_S)
         before = file.read_text()
         breaks()
         code = study.wait(within_s)

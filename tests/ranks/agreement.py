@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pytest
 
-from raybench.analysis.scaling import Measured
+from raybench.analysis.scaling import Fit
 from raybench.analysis.stats.pool import Spreads
 from raybench.analysis.stats.statistics import Estimate, num_trimmed, t_quantile
 from raybench.records.record import TrialRecord
@@ -27,9 +27,9 @@ NAMED = 0.03  # of a core, from which on a finding may say so: 2% of two are eno
 ROUNDS_ALONE = Spreads(1e-6, 1e-6, 1e-6, 1e-6)
 
 
-def by_rounds(record: TrialRecord) -> Measured:
+def by_rounds(record: TrialRecord) -> Fit:
     """One trial by itself, with the errors of its rounds."""
-    return Measured([record], known=ROUNDS_ALONE, is_certain=True)
+    return Fit([record], known=ROUNDS_ALONE, is_certain=True)
 
 
 def standard_error(estimate: Estimate) -> float:
@@ -81,8 +81,16 @@ class Lazily(dict[str, Found]):
         super().__init__(known or {})
         self._measure = measure
 
+        self._skipped = dict[str, pytest.skip.Exception]()  # nor is that measured again
+
     def __missing__(self, name: str) -> Found:
-        found = self[name] = self._measure(name)
+        if name in self._skipped:
+            raise self._skipped[name]
+        try:
+            found = self[name] = self._measure(name)
+        except pytest.skip.Exception as skipped:
+            self._skipped[name] = skipped
+            raise
         return found
 
 

@@ -112,7 +112,7 @@ def test_the_cure_that_the_diagnosis_proposes_is_confirmed(measured: Any) -> Non
     cure = found["workers"]
     assert [each.name for each in cure.proposal.findings] == [FindingName.DATA_BOUND]
     assert cure.verdict is Verified.CONFIRMED
-    assert cure.gain.gain.low > 0.3  # 30 ms a step; several processes read as fast as it computes
+    assert cure.gain.gain.low > 1  # 30 ms a step become 10: several processes read as fast as it computes
     assert cure.record.study_request.anchor.workers == 0
 
 

@@ -23,7 +23,7 @@ import pytest
 
 from raybench.analysis.labels import label, task_words
 from raybench.analysis.resolve import spreads_of
-from raybench.analysis.scaling import Measured
+from raybench.analysis.scaling import Fit
 from raybench.commands.progress import trial_values
 from raybench.launch.metrics import LEFT, METRICS, STAGE_PLANNED, TRIALS, Metric
 from raybench.records.record import TrialRecord
@@ -96,7 +96,7 @@ def smoke() -> Iterator[Smoke]:
             expected: dict[str, Series] = {exported(TRIALS): {(STUDY, "complete"): float(len(records))}}
             for number, record in enumerate(records, 1):
                 tags = (str(record.config.world_size), record.config.setting.strategy)
-                so_far = Measured(records[:number], known=spreads).scaling(record)
+                so_far = Fit(records[:number], known=spreads).scaling(record)
                 for metric, value in trial_values(record, so_far).items():
                     series = expected.setdefault(exported(metric), {})
                     series[STUDY, *tags, label(study, record.config)] = value

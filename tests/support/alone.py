@@ -5,21 +5,21 @@ from __future__ import annotations
 from raybench.analysis.findings.case import Case
 from raybench.analysis.findings.diagnose import diagnose
 from raybench.analysis.findings.finding import Finding
-from raybench.analysis.scaling import Measured
+from raybench.analysis.scaling import Fit
 from raybench.analysis.waterfall import Waterfall
 from raybench.records.record import TrialRecord
 
 
-def case_of(record: TrialRecord, fit: Measured | None = None) -> Case:
+def case_of(record: TrialRecord, fit: Fit | None = None) -> Case:
     """What the diagnosis of a complete trial of steps may look at."""
     assert record.steps is not None
-    return Case(record, fit or Measured([record]), (record,))
+    return Case(record, fit or Fit([record]), (record,))
 
 
 def among(record: TrialRecord, *others: TrialRecord) -> Case:
     """The same, and the others of its world size and placement."""
     there = (record, *others)
-    return Case(record, Measured(there), there)
+    return Case(record, Fit(there), there)
 
 
 def findings(record: TrialRecord) -> list[Finding]:
@@ -29,4 +29,4 @@ def findings(record: TrialRecord) -> list[Finding]:
 
 def waterfall(record: TrialRecord) -> Waterfall | None:
     """The waterfall of a complete trial; None without a step of one device to start from."""
-    return Measured([record]).waterfall(record)
+    return Fit([record]).waterfall(record)

@@ -16,7 +16,7 @@ import raybench
 from raybench import api, study
 from raybench.commands import runs, scaling
 from raybench.commands.console import make_console
-from raybench.commands.measuring import Ended
+from raybench.commands.measuring import EndedCommand
 from raybench.commands.report import write_and_print
 from raybench.errors import Interrupted
 from raybench.machine.environment import capture
@@ -93,9 +93,9 @@ def asked(monkeypatch: pytest.MonkeyPatch, directory: Path) -> list[scaling.Scal
     """What is to be measured; nothing is."""
     kept = list[scaling.ScalingOptions]()
 
-    def run(options: scaling.ScalingOptions, console: Any) -> Ended:
+    def run(options: scaling.ScalingOptions, console: Any) -> EndedCommand:
         kept.append(options)
-        return Ended(0, directory)
+        return EndedCommand(0, directory)
 
     monkeypatch.setattr(runs, "run_scaling", run)
     return kept
@@ -227,7 +227,7 @@ def test_a_function_of_a_notebook_is_refused() -> None:
 def test_what_ends_a_run_is_raised(
     code: int, error: type[BaseException], directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "run_scaling", lambda *_: Ended(code, directory))
+    monkeypatch.setattr(runs, "run_scaling", lambda *_: EndedCommand(code, directory))
     with pytest.raises(error, match=str(directory)):
         raybench.run()
 

@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 
 from raybench.analysis.findings.finding import Finding, FindingName, Severity
 from raybench.analysis.phases import phase_times
-from raybench.analysis.scaling import Measured, Scaling
+from raybench.analysis.scaling import Fit, Scaling
 from raybench.analysis.stats.statistics import Estimate, simultaneous
-from raybench.analysis.units import baseline_unit, level_unit, one_device
+from raybench.analysis.units import baseline_unit, level_unit, plain_unit
 from raybench.analysis.waterfall import Parts, Waterfall
 from raybench.machine.environment import Environment
 from raybench.records.record import TrialRecord
@@ -55,7 +55,7 @@ class Case:
     """One complete trial of steps, and the others of its world size and placement."""
 
     record: TrialRecord
-    fit: Measured  # of which its figures are
+    fit: Fit  # of which its figures are
     there: tuple[TrialRecord, ...] = ()  # itself among them; of several equal ones the first counts
     around: Around = field(default_factory=Around)
     _findings: dict[Rule, Finding | None] = field(default_factory=dict, compare=False, repr=False)
@@ -159,7 +159,7 @@ class Case:
         found, pool = dict[int, Estimate](), self.fit.pool
         for config in (each.config for each in self._same_but_batch):
             samples = config.batch_size * config.setting.gradient_accumulation
-            units = {samples: one_device(config, config.batch_size)}
+            units = {samples: plain_unit(config, config.batch_size)}
             units |= {config.global_batch_size: baseline_unit(config)} if config.scaling == "strong" else {}
             for number, unit in units.items():
                 if number not in found and pool.has(unit):

@@ -14,7 +14,7 @@ from raybench.analysis.collectives import Link
 from raybench.analysis.labels import setting_words
 from raybench.analysis.reference import bucket_sizes
 from raybench.analysis.resolve import Facts
-from raybench.analysis.scaling import Measured
+from raybench.analysis.scaling import Fit
 from raybench.analysis.simulate.network import link_s_per_byte, wire_of
 from raybench.analysis.simulate.timeline import (
     MOST_SLOWDOWN,
@@ -186,7 +186,7 @@ def what_if(
     *,
     others: Sequence[TrialRecord] = (),
     links: Sequence[Link] = (),
-    fit: Measured | None = None,
+    fit: Fit | None = None,
     with_list: bool = False,
 ) -> WhatIf | None:
     """What ``changes`` of the trial ``record`` would bring; None where it has no gradient timeline.
@@ -197,7 +197,7 @@ def what_if(
     steps, by default of these records: its own, and those that are only compared with predicted ones. Raises
     ``RequestError`` for a global batch that devices and micro-batches do not divide.
     """
-    trial = _Trial.of(record, others, links, fit or Measured([record, *others]))
+    trial = _Trial.of(record, others, links, fit or Fit([record, *others]))
     if trial is None:
         return None
     listed = trial.listed() if with_list else None
@@ -212,7 +212,7 @@ def what_if(
     )
 
 
-def step_models(record: TrialRecord, fit: Measured) -> tuple[StepModel, ...]:
+def step_models(record: TrialRecord, fit: Fit) -> tuple[StepModel, ...]:
     """Models of the step of ``record``, by its trial and the wire that others show, the reported one first.
 
     All say of it what was measured. Empty without a timeline.
@@ -233,7 +233,7 @@ class _Trial:
 
     record: TrialRecord
     others: Sequence[TrialRecord]
-    fit: Measured
+    fit: Fit
     timeline: GradientTimeline
     step_s: Estimate
     bare: StepModel  # as simulated
@@ -246,7 +246,7 @@ class _Trial:
         record: TrialRecord,
         others: Sequence[TrialRecord],
         links: Sequence[Link],
-        fit: Measured,
+        fit: Fit,
     ) -> _Trial | None:
         alone, known = compute_of(record), wire_of(record, others, links)
         timeline = record.steps.gradient_timeline if record.steps else None

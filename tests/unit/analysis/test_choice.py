@@ -7,7 +7,7 @@ import pytest
 from raybench.analysis import choice
 from raybench.analysis.objectives import Candidate
 from raybench.analysis.resolve import resolve
-from raybench.analysis.scaling import Measured, scaling
+from raybench.analysis.scaling import Fit, scaling
 from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, StepsRequest, Variant
@@ -146,9 +146,9 @@ def test_the_winner_has_most_of_what_is_to_be_most_and_least_of_what_is_to_be_le
     values = [Estimate(value, value - 5, value + 5, 10) for value in (2.0, 3.0, 1.0)]
     candidates = [Candidate(records[0], (value,)) for value in values]
     for objective, value in (("throughput", 3.0), ("efficiency", 3.0), ("cost_per_sample", 1.0)):
-        (winner,) = choice.winners(study(search={"objectives": [objective]}), candidates, Measured(records))
+        (winner,) = choice.winners(study(search={"objectives": [objective]}), candidates, Fit(records))
         assert winner.values[0].value == value  # by what is expected, however sure it is
-    assert choice.winners(study(), [], Measured([])) == []
+    assert choice.winners(study(), [], Fit([])) == []
 
 
 def test_of_several_objectives_the_front_wins_and_its_first_is_the_best() -> None:

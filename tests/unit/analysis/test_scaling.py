@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.analysis.scaling import Measured, Status, alongside, one_device, scaling, status
+from raybench.analysis.scaling import Fit, Status, alongside, one_device, scaling, status
 from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
@@ -77,23 +77,23 @@ def test_without_plain_the_smallest_world_size_is_the_base() -> None:
 
     asked = [request(world_size=n) for n in (4, 2, 8)]
     records, _ = run_all(FakeRunner(costs, Noise(block=0.01)), asked)
-    found = Measured(records).scaling(records[2])
+    found = Fit(records).scaling(records[2])
     assert found.baseline is not None
     assert found.baseline.world_size == 2
     assert found.speedup is not None
     assert found.efficiency is not None
     assert found.speedup.low <= 4 * 0.012 / 0.018 <= found.speedup.high
     assert found.efficiency.value == pytest.approx(found.speedup.value / 4)
-    smallest = Measured(records).scaling(records[1]).efficiency
+    smallest = Fit(records).scaling(records[1]).efficiency
     assert smallest is not None
     assert smallest.value == 1.0
-    assert Measured(records[:1]).scaling(records[0]).efficiency is None
+    assert Fit(records[:1]).scaling(records[0]).efficiency is None
 
 
 def test_other_settings_are_no_base() -> None:
     costs = StepCosts(plain_s=0.01, missing={"plain": "out of memory"})
     records = [measured(costs, world_size=n, setting=Setting(batch_size=n)) for n in (2, 4)]
-    assert Measured(records).scaling(records[1]).baseline is None
+    assert Fit(records).scaling(records[1]).baseline is None
 
 
 def test_a_trial_that_failed_has_no_numbers() -> None:
@@ -117,11 +117,11 @@ def test_a_suggestion_in_a_slow_minute_is_set_right_by_its_anchor() -> None:
     own = measured(StepCosts(plain_s=0.010, exposed_s=0.002), QUIET, setting=default)
     suggested = anchored(winner, default, slow=1.2)
     assert scaling(suggested).step_time_s.value == pytest.approx(0.012)
-    found = Measured([own, suggested]).rate_ratios([(suggested, own)])
+    found = Fit([own, suggested]).rate_ratios([(suggested, own)])
     assert found[0].value == pytest.approx(1.2, rel=0.03)
     assert found[0].low > 1
     assert alongside(suggested, own).step_time_s.half_width < scaling(suggested).step_time_s.value
-    assert alongside(suggested, None) == Measured([suggested], is_certain=True).scaling(suggested)
+    assert alongside(suggested, None) == Fit([suggested], is_certain=True).scaling(suggested)
     # workers with other variables have an anchor of their own
     elsewhere = own.config.model_copy(update={"environment": {"A": "1"}})
     other = own.model_copy(update={"request": own.request.model_copy(update={"config": elsewhere})})
@@ -171,7 +171,7 @@ def test_the_efficiency_of_a_script_is_of_the_samples_that_were_counted(
     step_s: dict[int, float], samples: dict[int, float], efficiency: float
 ) -> None:
     records = of_a_script("--bs {batch_size}", step_s, samples)
-    fit, last = Measured(records), records[-1]
+    fit, last = Fit(records), records[-1]
     found, divided = fit.scaling(last), fit.waterfall(last)
     assert found.efficiency is not None
     assert found.efficiency.value == pytest.approx(efficiency)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from raybench.analysis.reference import KnownBuckets, known_buckets
-from raybench.analysis.scaling import Measured, scaling
+from raybench.analysis.scaling import Fit, scaling
 from raybench.analysis.stats.rounds import device_effects
-from raybench.analysis.units import baseline_unit, level_unit, one_device, step_unit, visits
+from raybench.analysis.units import baseline_unit, level_unit, plain_unit, pool_visits, step_unit
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec import Setting
@@ -30,18 +30,18 @@ def recorded(setting: Setting, size: int = 2, **fields: object) -> TrialRecord:
 
 def test_a_full_trial_says_something_of_every_level() -> None:
     record = recorded(DEFAULT)
-    (visit,) = visits([record], NONE)
+    (visit,) = pool_visits([record], NONE)
     config = record.config
     levels = ("concurrent", "local", "local slowest", "replay", "ddp")
     named = {level_unit(config, NONE, name) for name in levels}
-    assert set(visit.logs) == {one_device(config, 64), *named}
+    assert set(visit.logs) == {plain_unit(config, 64), *named}
     assert math.exp(visit.logs[step_unit(config, NONE)].mean()) == pytest.approx(0.013)
     assert math.exp(visit.logs[level_unit(config, NONE, "replay")].mean()) == pytest.approx(0.003)
     assert visit.group == record.group
 
 
 def test_what_is_not_complete_says_nothing() -> None:
-    assert visits([failed(request())], NONE) == []
+    assert pool_visits([failed(request())], NONE) == []
 
 
 def test_a_variant_with_fewer_than_two_blocks_is_no_unit() -> None:
@@ -53,8 +53,8 @@ def test_a_variant_with_fewer_than_two_blocks_is_no_unit() -> None:
         for each in rest
     ]
     steps = record.steps.model_copy(update={"rounds": (first, *kept)})
-    (visit,) = visits([record.model_copy(update={"result": steps})], NONE)
-    assert one_device(record.config, 64) not in visit.logs
+    (visit,) = pool_visits([record.model_copy(update={"result": steps})], NONE)
+    assert plain_unit(record.config, 64) not in visit.logs
     assert step_unit(record.config, NONE) in visit.logs
 
 
@@ -64,11 +64,11 @@ def test_the_anchor_is_the_defaults_real_step() -> None:
     with_it = with_anchor(request(setting=OTHER, role="search", variants=("plain", "ddp")), DEFAULT)
     (suggested,) = run_all(FakeRunner(lambda config, setting: COSTS, QUIET), [with_it])[0]
     unit = step_unit(default.config, NONE)
-    (visit,) = visits([suggested], NONE)
+    (visit,) = pool_visits([suggested], NONE)
     assert unit in visit.logs
     assert step_unit(suggested.config, NONE) in visit.logs
     assert unit != step_unit(suggested.config, NONE)
-    pool = Measured([default, suggested]).pool
+    pool = Fit([default, suggested]).pool
     assert pool.time(unit).visits == 2
     assert pool.time(step_unit(suggested.config, NONE)).visits == 1
 
@@ -80,7 +80,7 @@ def test_one_device_of_a_group_is_that_of_a_trial_of_its_own() -> None:
     assert step_unit(one.config, NONE) == baseline_unit(two.config) == baseline_unit(small.config)
     assert baseline_unit(recorded(OTHER).config) != baseline_unit(two.config)
     assert baseline_unit(recorded(Setting(batch_size=32)).config) != baseline_unit(two.config)
-    assert Measured([two, one, small]).pool.time(baseline_unit(two.config)).visits == 3
+    assert Fit([two, one, small]).pool.time(baseline_unit(two.config)).visits == 3
 
 
 def test_a_named_device_is_another_than_whichever() -> None:
@@ -101,7 +101,7 @@ def test_a_named_device_keeps_what_it_is_slower_by() -> None:
     runner = FakeRunner(costs, QUIET)
     runner.start(2, {})
     records = run_all(runner, requests)[0]
-    fit = Measured(records)
+    fit = Fit(records)
     fast_s, slow_s = (fit.scaling(record).step_time_s.value for record in records[:2])
     assert slow_s / fast_s == pytest.approx(1.2, rel=0.01)
 
@@ -110,11 +110,11 @@ def test_under_strong_scaling_the_base_is_one_device_at_the_global_batch() -> No
     two = config(setting=DEFAULT, scaling="strong")
     one = config(setting=DEFAULT.at(1), scaling="strong", world_size=1)
     assert baseline_unit(two) == step_unit(one, NONE)
-    assert baseline_unit(two) != one_device(two, two.micro_batch(two.setting))
+    assert baseline_unit(two) != plain_unit(two, two.micro_batch(two.setting))
     record = measured(StepCosts(plain_s=0.006, base_s=0.010), QUIET, scaling="strong", setting=DEFAULT)
-    (visit,) = visits([record], NONE)
+    (visit,) = pool_visits([record], NONE)
     assert math.exp(visit.logs[baseline_unit(two)].mean()) == pytest.approx(0.010)
-    assert math.exp(visit.logs[one_device(two, 32)].mean()) == pytest.approx(0.006)
+    assert math.exp(visit.logs[plain_unit(two, 32)].mean()) == pytest.approx(0.006)
 
 
 def test_bucket_sizes_that_give_the_same_buckets_are_one_unit() -> None:
@@ -125,7 +125,7 @@ def test_bucket_sizes_that_give_the_same_buckets_are_one_unit() -> None:
     default, one, large, larger = (step_unit(record.config, buckets) for record in records)
     assert large == larger
     assert len({default, one, large}) == 3
-    fit = Measured(records, buckets)
+    fit = Fit(records, buckets)
     assert fit.pool.time(large).visits == 2
     assert [each.trial_id for each in fit.visits(records[3])] == [each.trial_id for each in records[2:]]
 
@@ -209,7 +209,7 @@ def test_the_same_trial_asked_twice_has_one_name_for_what_it_measures() -> None:
     runner = FakeRunner(lambda config, setting: COSTS, QUIET)
     records = run_all(runner, [asked(spec, "scaling", DEFAULT, 2, visit=visit) for visit in range(3)])[0]
     assert len({record.trial_id for record in records}) == 3
-    assert Measured(records).pool.time(step_unit(records[0].config, NONE)).visits == 3
+    assert Fit(records).pool.time(step_unit(records[0].config, NONE)).visits == 3
 
 
 def test_each_visit_of_a_script_is_a_start() -> None:
@@ -217,6 +217,6 @@ def test_each_visit_of_a_script_is_a_start() -> None:
     spec = study(workload={"script": "train.py"})
     records = [recorded(DEFAULT, workload=spec.workload, variants=("ddp",), visit=visit) for visit in (0, 1)]
     assert len({record.group for record in records}) == 1
-    assert len({visit.group for visit in visits(records, NONE)}) == 2
+    assert len({visit.group for visit in pool_visits(records, NONE)}) == 2
     alike = [recorded(DEFAULT, visit=visit) for visit in (0, 1)]
-    assert len({visit.group for visit in visits(alike, NONE)}) == 1
+    assert len({visit.group for visit in pool_visits(alike, NONE)}) == 1

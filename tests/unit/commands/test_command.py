@@ -15,7 +15,7 @@ import pytest
 
 from raybench import study
 from raybench.commands import runs
-from raybench.commands.measuring import Ended
+from raybench.commands.measuring import EndedCommand
 from raybench.machine import environment as environments
 from raybench.machine import gpus
 from raybench.machine.host import usable_cores
@@ -368,7 +368,7 @@ def test_options_override_the_study():
     ],
 )
 def test_a_field_of_the_studys_workload_is_an_option(typed, monkeypatch):
-    monkeypatch.setattr(runs, "run_scaling", lambda options, _: found.append(options) or Ended(0))
+    monkeypatch.setattr(runs, "run_scaling", lambda options, _: found.append(options) or EndedCommand(0))
     found = []
     assert command("scaling", *typed).code == 0
     assert found[0].study == "mlp_scaling"
@@ -377,7 +377,7 @@ def test_a_field_of_the_studys_workload_is_an_option(typed, monkeypatch):
 
 def test_arguments_of_a_factory_are_options_where_the_study_has_them(tmp_path, monkeypatch):
     (tmp_path / "own.toml").write_text('name = "own"\n[workload]\nfactory = "own:build"\nwidth = 8\n')
-    monkeypatch.setattr(runs, "run_scaling", lambda options, _: found.append(options) or Ended(0))
+    monkeypatch.setattr(runs, "run_scaling", lambda options, _: found.append(options) or EndedCommand(0))
     found = []
     assert command("scaling", "own.toml", "--width", "[16, 32]").code == 0
     assert found[0].overrides == (("workload.width", [16, 32]),)

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from raybench.commands import measuring, runs
-from raybench.commands.measuring import Ended, as_it_began
+from raybench.commands.measuring import EndedCommand, as_it_began
 from raybench.commands.progress import Display
 from raybench.commands.runs import plan_lines, planned
 from raybench.commands.scaling import ScalingOptions
@@ -143,9 +143,9 @@ def test_a_search_for_more_than_there_is_goes_on_as_the_grid_that_it_became(
     )
     monkeypatch.setattr(runs, "check_workload", lambda *_: Checked())
 
-    def run(store: ResultsDirectory, measure: Any, **_: Any) -> Ended:
+    def run(store: ResultsDirectory, measure: Any, **_: Any) -> EndedCommand:
         kept.append(store.study().search.method)
-        return Ended(0, store.path)
+        return EndedCommand(0, store.path)
 
     monkeypatch.setattr(runs, "measure_and_report", run)
     monkeypatch.setattr(runs, "request_of", lambda options: (cluster, spec))
@@ -194,7 +194,7 @@ def test_a_dry_run_refuses_a_directory_with_something_in_it_as_the_run_does(
     with pytest.raises(StoreError, match="not empty"):
         runs.run_scaling(options, console)
     options = ScalingOptions(output=tmp_path / "empty", dry_run=True)
-    assert runs.run_scaling(options, console) == Ended(0)
+    assert runs.run_scaling(options, console) == EndedCommand(0)
     assert not list((tmp_path / "empty").iterdir())
 
 

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from raybench.commands import runs, tracking
-from raybench.commands.measuring import Ended
+from raybench.commands.measuring import EndedCommand
 from raybench.commands.scaling import ScalingOptions, scaling_options
 from raybench.errors import RequestError
 from raybench.machine.environment import capture
@@ -42,11 +42,11 @@ def said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         close=lambda: None,
     )
 
-    def measure(store: ResultsDirectory, *_: Any, **named: Any) -> Ended:
+    def measure(store: ResultsDirectory, *_: Any, **named: Any) -> EndedCommand:
         assert named["command"].endswith(" --log mlflow")  # what goes on logs as well
         for record in grid(spec, (1, 2))[0]:
             store.append(record)
-        return Ended(130, store.path)
+        return EndedCommand(130, store.path)
 
     monkeypatch.setattr(tracking, "find_spec", lambda name: True)
     monkeypatch.setattr(runs, "check_workload", lambda *_: Checked())

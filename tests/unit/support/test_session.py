@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import BUSY, pytest_runtest_makereport
+from tests.conftest import BUSY, pytest_make_collect_report, pytest_runtest_makereport
 from tests.support import budget
 
 
-def reported(reason: str) -> str:
-    """The outcome of a test that was skipped."""
-    item: Any = SimpleNamespace(nodeid="tests/test_it.py::test_it")
-    report: Any = SimpleNamespace(skipped=True, longrepr=("file", 1, reason), outcome="skipped")
-    hook = pytest_runtest_makereport(item)
+def reported(reason: str, hooks: Any = pytest_runtest_makereport) -> str:
+    """The outcome of a test that was skipped, or of a module."""
+    where = "tests/test_it.py::test_it"
+    report: Any = SimpleNamespace(nodeid=where, skipped=True, longrepr=("file", 1, reason), outcome="skipped")
+    hook = hooks()
     next(hook)
     with pytest.raises(StopIteration):
         hook.send(report)
@@ -32,6 +32,7 @@ def test_what_may_skip_is_skipped(reason: str, monkeypatch: pytest.MonkeyPatch) 
 def test_any_other_skip_fails_where_all_must_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAYBENCH_CI", "1")
     assert reported("Skipped: no real data") == "failed"
+    assert reported("Skipped: could not import 'ray'", pytest_make_collect_report) == "failed"
     monkeypatch.delenv("RAYBENCH_CI")
     assert reported("Skipped: no real data") == "skipped"
 

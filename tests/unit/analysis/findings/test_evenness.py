@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from raybench.analysis.findings.evenness import slow_in_step, slowest_rank
 from raybench.analysis.findings.finding import Reason
-from raybench.analysis.scaling import Measured
+from raybench.analysis.scaling import Fit
 from raybench.records.record import TrialRecord
 from raybench.spec.study import MeasureSpec
 from tests.support.alone import case_of
@@ -86,6 +86,6 @@ def test_nothing_is_said_of_a_device_that_did_not_run_alone(
     noise = Noise(block=0.002, step=0.0)
     records = [measured(costs, noise, visit, world_size=8, visit=visit, measure=measure) for visit in visits]
     assert {len(each.steps.rounds) for each in records if each.steps} == {4}
-    finding = case_of(records[0], Measured(records)).finding(slow_in_step)
+    finding = case_of(records[0], Fit(records)).finding(slow_in_step)
     assert finding is not None
     assert (finding.values["rank"], finding.reason) == (6, reason)

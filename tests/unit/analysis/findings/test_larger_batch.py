@@ -8,7 +8,7 @@ import pytest
 
 from raybench.analysis.findings.batch import twice_the_batch
 from raybench.analysis.findings.case import Case
-from raybench.analysis.scaling import Measured
+from raybench.analysis.scaling import Fit
 from raybench.spec import Setting
 from tests.support.planted import QUIET, StepCosts
 from tests.unit.studies import measured
@@ -29,7 +29,7 @@ def case_of(*batches: int, world_size: int = 2, used_share: float | None = None)
         told = {"device_memory_bytes": (round(100 * used_share),) * 2, "memory_limit_bytes": (100, 100)}
         first = first.model_copy(update={"result": steps.model_copy(update=told)})
     records[0] = first
-    return Case(first, Measured(records), tuple(records))
+    return Case(first, Fit(records), tuple(records))
 
 
 @pytest.mark.parametrize(

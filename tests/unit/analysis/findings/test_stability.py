@@ -8,7 +8,7 @@ from raybench.analysis.findings.case import Case
 from raybench.analysis.findings.diagnose import diagnose
 from raybench.analysis.findings.finding import Finding, FindingName, Reason, Severity
 from raybench.analysis.results import analyse
-from raybench.analysis.scaling import Measured
+from raybench.analysis.scaling import Fit
 from raybench.records.record import TrialRecord
 from raybench.records.results import NUMANode, PCIeLink
 from raybench.report.finding_texts import evidence
@@ -148,7 +148,7 @@ def test_what_slows_a_later_visit_down_is_found_as_well() -> None:
     idle = [on_hosts(measured(COSTS, STEADY, visit=each), [(0.0, 0.0)], 2) for each in range(2)]
     hot = with_rounds(measured(COSTS, STEADY, visit=2), throttled=[(True, False)])
     visits = [*idle, on_hosts(hot, [(0.4, 0.4)], 2)]
-    named = {each.name: each for each in diagnose(Case(visits[0], Measured(visits)))}
+    named = {each.name: each for each in diagnose(Case(visits[0], Fit(visits)))}
     assert named[FindingName.THROTTLING].values["throttled_rounds"] == 10
     assert named[FindingName.OTHER_PROCESSES].values["other_cores"] == 0.4
     assert named[FindingName.OTHER_PROCESSES].values["rounds"] == 30

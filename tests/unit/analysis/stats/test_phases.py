@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from raybench.analysis.phases import SYNCHRONIZATION, PhaseTable, phase_table
-from raybench.analysis.scaling import Measured
+from raybench.analysis.scaling import Fit
 from raybench.analysis.stats.pool import Spreads
 from raybench.records.record import TrialRecord
 from raybench.spec import Setting
@@ -18,7 +18,7 @@ from tests.unit.studies import SIXTEEN_TENTHS, exactly, measured
 
 
 def table(record: TrialRecord, others: Sequence[TrialRecord] = ()) -> PhaseTable | None:
-    fit = Measured([record, *others])
+    fit = Fit([record, *others])
     return phase_table(record, fit.scaling(record), fit.waterfall(record), others)
 
 
@@ -114,7 +114,7 @@ def test_phases_and_waterfall_have_one_base(scaling: str) -> None:
     costs = StepCosts(plain_s=0.010, base_s=0.018, contention_s=0.001, exposed_s=0.002)
     record = measured(costs, QUIET, **fields)
     one = measured(costs, QUIET, **{**fields, "world_size": 1})
-    fit = Measured([record, one])
+    fit = Fit([record, one])
     divided = fit.waterfall(record)
     found = phase_table(record, fit.scaling(record), divided, [one])
     assert found is not None
@@ -146,7 +146,7 @@ def test_of_a_small_difference_no_phase_has_a_multiple(step_s: float, is_gain: b
     """One device takes 20 ms for the samples: of 0.8 ms synchronization alone would be 1,000% and more."""
     costs = StepCosts(plain_s=0.010, exposed_s=step_s - 0.010)
     record = measured(costs, QUIET)
-    fit = Measured([record], known=Spreads(1e-6, 1e-6, 1e-6, 1e-6), is_certain=True)
+    fit = Fit([record], known=Spreads(1e-6, 1e-6, 1e-6, 1e-6), is_certain=True)
     found = phase_table(record, fit.scaling(record), fit.waterfall(record))
     assert found is not None
     assert found.total.speedup is not None
