@@ -19,7 +19,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Any, NamedTuple
 
@@ -33,6 +33,8 @@ from raybench.analysis.stats.statistics import CONFIDENCE, Estimate, exponential
 Unit = Hashable
 Weights = Mapping[Unit, float]  # of units: a contrast
 Array = NDArray[np.float64]
+# Units; the means of their logarithms, shape (nodes, units), and covariances, (nodes, units, units).
+_Joint = tuple[dict[Unit, None], Array, Array]
 
 TRIMMED_FROM = 10  # rounds, from which on 10% are left out at each end
 POOLED_DEGREES = 6.0  # with which the noise of a quiet unit is drawn to the study's median
@@ -42,7 +44,7 @@ NODES = (-2.0, -4 / 3, -2 / 3, 0.0, 2 / 3, 4 / 3, 2.0)
 NEGLIGIBLE = 1e-3  # probability of a node that is left out
 MOST_CORRELATED = 0.8  # of neighbouring rounds
 NUM_DRAWS = 4000
-AT_ONCE = 500  # contrasts: more are worked out in parts
+AT_ONCE = 100  # contrasts: more are worked out in parts
 MOST_JOINT = 500  # units that are drawn together
 SEED = 20261124
 
@@ -139,6 +141,8 @@ class Pool:
             self._set_rows(levels)
             self._excess = self._excesses(levels)
             self._nodes = self._fit()
+        self._probabilities: Array = np.array([each.probability for each in self._nodes])
+        self._last: _Joint = {}, np.zeros((len(self._nodes), 0)), np.zeros((len(self._nodes), 0, 0))
 
     @property
     def spreads(self) -> Spreads:
@@ -148,10 +152,6 @@ class Pool:
         logs = np.log([astuple(each.spreads) for each in self._nodes])
         return Spreads(*np.exp(self._probabilities @ logs).tolist())
 
-    @property
-    def _probabilities(self) -> Array:
-        return np.array([each.probability for each in self._nodes])
-
     # --- what is asked
 
     def has(self, *units: Unit) -> bool:
@@ -160,8 +160,7 @@ class Pool:
 
     def log(self, unit: Unit) -> float:
         """The mean of the logarithm of a unit's step time, in s."""
-        column = self._matrix([{unit: 1.0}])[0][:, 0]
-        return float(sum(node.probability * (node.solution @ column) for node in self._nodes))
+        return self.contrast({unit: 1.0}).mean
 
     def time(self, unit: Unit) -> Estimate:
         """A unit's step time, in s."""
@@ -199,18 +198,14 @@ class Pool:
     def draws(self, asked: Sequence[Weights]) -> Array:
         """Joint draws of several contrasts, shape ``(draws, asked)``; the same each time."""
         units = list(dict.fromkeys(unit for weights in asked for unit in weights))
-        weights: Array = np.array([[each.get(unit, 0.0) for each in asked] for unit in units])
-        if not units:  # each of them is of one unit and itself
-            return np.zeros((NUM_DRAWS, len(asked)))
-        matrix, unvisited = self._matrix([{unit: 1.0} for unit in units])
+        weights: Array = np.array([[each.get(unit, 0.0) for unit in units] for each in asked]).T
         random = np.random.default_rng(SEED)
         counts = random.multinomial(NUM_DRAWS, self._probabilities)
         found = []
-        for node, count in zip(self._nodes, counts, strict=True):
-            covariance = matrix.T @ node.solve(matrix) + np.diag(unvisited * node.spreads.start_unit**2)
+        for (mean, covariance), count in zip(self._joint(units), counts, strict=True):
             values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
             root = vectors * np.sqrt(np.maximum(values, 0.0))
-            found.append(node.solution @ matrix + random.standard_normal((count, len(units))) @ root.T)
+            found.append(mean + random.standard_normal((count, len(units))) @ root.T)
         return np.concatenate(found) @ weights
 
     def simultaneous(self, asked: Sequence[Weights]) -> list[tuple[Contrast, float]]:
@@ -252,12 +247,15 @@ class Pool:
         self._num_visits = np.bincount(unit).tolist()
         self._num_starts = np.bincount(known % num_units).tolist()
         self._num_rounds = np.bincount(unit, rounds).astype(int).tolist()
-        self._pairs = dict[tuple[int, int], int]()  # by start and unit, where there are several starts
+        self._pairs = dict[
+            tuple[int, int], int
+        ]()  # columns by start and unit, where there are several starts
         columns = [unit, num_units + trial]
         self._first_start = self._size = num_units + len(levels)
         if num_starts > 1:
-            self._pairs = {divmod(key, num_units): number for number, key in enumerate(known.tolist())}
-            columns += [self._first_start + start, self._first_start + num_starts + pair]
+            first = self._first_start + num_starts
+            self._pairs = {divmod(key, num_units): first + place for place, key in enumerate(known.tolist())}
+            columns += [self._first_start + start, first + pair]
             self._size += num_starts + len(known)
         self._columns = np.stack(columns, axis=1)  # (rows, terms): where the row's design has a one
         # The equations differ between nodes in values alone: which of them are not zero is worked out once.
@@ -342,35 +340,38 @@ class Pool:
         )
         return float(-(determinants + squares) / 2), factored.solve, solution
 
-    def _matrix(self, asked: Sequence[Weights]) -> tuple[Array, Array]:
-        """Contrasts as columns over all unknowns, and how much starts that lack a unit add to each.
+    def _joint(self, units: Iterable[Unit]) -> Iterator[tuple[Array, Array]]:
+        """For each node the means of units' logarithms and their covariances.
 
         A unit's step time in this run is its mean over the starts of the run, in whichever it was measured.
         """
-        matrix, unvisited = np.zeros((self._size, len(asked))), np.zeros(len(asked))
+        places = [self._place[unit] for unit in units]
+        matrix, unvisited = np.zeros((self._size, len(places))), np.zeros(len(places))
         starts = len(self._groups)
-        for column, weights in enumerate(asked):
-            for unit, weight in weights.items():
-                place = self._place[unit]
-                matrix[place, column] += weight
-                if not self._pairs:
-                    continue
-                first = self._first_start + starts
-                pairs = [self._pairs.get((group, place)) for group in range(starts)]
-                seen = [first + pair for pair in pairs if pair is not None]
-                matrix[[*range(self._first_start, first), *seen], column] += weight / starts
-                unvisited[column] += weight**2 * (starts - len(seen)) / starts**2
-        return matrix, unvisited
+        for column, place in enumerate(places):
+            matrix[place, column] = 1.0
+            if not self._pairs:
+                continue
+            seen = [self._pairs[group, place] for group in range(starts) if (group, place) in self._pairs]
+            matrix[[*(self._first_start + group for group in range(starts)), *seen], column] = 1 / starts
+            unvisited[column] = (starts - len(seen)) / starts**2
+        for node in self._nodes:
+            added = np.diag(unvisited * node.spreads.start_unit**2)
+            yield node.solution @ matrix, matrix.T @ node.solve(matrix) + added
+
+    def _kept(self, units: dict[Unit, None]) -> _Joint:
+        """Units and those that were measured beside the first: what is asked next is mostly of these."""
+        if not units.keys() <= self._last[0].keys():
+            beside = next(each.logs for each in self._visits if next(iter(units)) in each.logs)
+            units = dict.fromkeys([*units, *beside])
+            means, covariances = zip(*self._joint(units), strict=True)
+            self._last = units, np.array(means), np.array(covariances)
+        return self._last
 
     def _contrasts(self, asked: Sequence[Weights]) -> list[Contrast]:
-        matrix, unvisited = self._matrix(asked)
-        means = np.array([node.solution @ matrix for node in self._nodes])  # (nodes, asked)
-        variances = np.array(
-            [
-                (matrix * node.solve(matrix)).sum(axis=0) + unvisited * node.spreads.start_unit**2
-                for node in self._nodes
-            ]
-        )
+        units, means, covariances = self._kept({unit: None for each in asked for unit in each})
+        weights = np.array([[each.get(unit, 0.0) for unit in units] for each in asked]).T
+        means, variances = means @ weights, ((covariances @ weights) * weights).sum(axis=1)
         p = self._probabilities[:, None]
         mean = (p * means).sum(axis=0)
         apart = means - mean
