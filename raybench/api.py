@@ -203,8 +203,8 @@ def _describe_options() -> None:
     own = [each for each in inspect.signature(run).parameters.values() if each.kind is not each.VAR_KEYWORD]
     more = [each.replace(annotation=inspect.Parameter.empty) for each in OPTIONS.values()]
     run.__signature__ = inspect.Signature([*own, *more], return_annotation="Results")  # type: ignore[attr-defined]
-    lines = (f"        {name}: {each.annotation.__metadata__[0].help}" for name, each in OPTIONS.items())
-    run.__doc__ = "\n".join([str(run.__doc__).rstrip(), "", "    Options:", *lines, ""])
+    lines = (f"    {name}: {each.annotation.__metadata__[0].help}" for name, each in OPTIONS.items())
+    run.__doc__ = "\n".join([str(inspect.getdoc(run)), "", "Options:", *lines, ""])
 
 
 _describe_options()

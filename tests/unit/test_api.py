@@ -79,7 +79,7 @@ def test_run_takes_the_options_of_the_command() -> None:
     typed = set(inspect.signature(scaling.scaling).parameters)
     assert set(of_run) - typed == {"factory", "knobs", "set"}
     assert typed - set(of_run) == {"context", "dry_run", "set_"}
-    described = re.findall(r"^        (\w+): ", str(raybench.run.__doc__), re.M)
+    described = re.findall(r"^    (\w+): ", inspect.getdoc(raybench.run) or "", re.M)
     assert [name for name in of_run if name not in described] == []
     with pytest.raises(TypeError, match="'world_size'"):
         raybench.run(world_size=2)
