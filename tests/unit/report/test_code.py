@@ -268,6 +268,7 @@ def test_where_one_device_is_advised_the_code_is_of_one(mode: str, costs: Callab
     assert section is not None
     assert section.sentences == ("This is the code of the default for 1 device, as more are slower.",)
     assert "init_process_group" not in section.loop
+    assert "set_num_threads(1)  # as measured; a process of its own may be faster with more\n" in section.loop
     assert "        batch_size=64,\n" in section.loop
     assert section.variables.endswith("\npython train.py")
     assert [row[:3] for row in section.arguments.rows][1:] == [
