@@ -145,7 +145,7 @@ class Soak:
             self.ends.append(f"{code}, {by} last" if by else f"{code}")
             if code not in EXIT_CODES.get(by, (code,)):
                 self.broken.append(f"{log}: exit code {code}, {by}")
-            if code not in (0, -signal.SIGKILL) and "To go on: " not in command.output:
+            if code and by != "driver killed" and "To go on: " not in command.output:
                 self.broken.append(f"{log}: exit code {code}, and no line that goes on")
             print(
                 f"session {len(self.ends)}: {self.lines.number} records, exit code {self.ends[-1]}",

@@ -142,6 +142,7 @@ class Pool:
             self._excess = self._excesses(levels)
             self._nodes = self._fit()
         self._probabilities: Array = np.array([each.probability for each in self._nodes])
+        self._beside = {unit: each.logs for each in reversed(self._visits) for unit in each.logs}
         self._last: _Joint = {}, np.zeros((len(self._nodes), 0)), np.zeros((len(self._nodes), 0, 0))
 
     @property
@@ -360,9 +361,9 @@ class Pool:
             yield node.solution @ matrix, matrix.T @ node.solve(matrix) + added
 
     def _kept(self, units: dict[Unit, None]) -> _Joint:
-        """Units and those that were measured beside the first: what is asked next is mostly of these."""
+        """Units and those that were measured beside the last: what is asked next is mostly of these."""
         if not units.keys() <= self._last[0].keys():
-            beside = next(each.logs for each in self._visits if next(iter(units)) in each.logs)
+            beside = self._beside[next(reversed(units))]
             units = dict.fromkeys([*units, *beside])
             means, covariances = zip(*self._joint(units), strict=True)
             self._last = units, np.array(means), np.array(covariances)
