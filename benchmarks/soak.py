@@ -3,17 +3,17 @@
 Runs a grid of short trials, whose steps wait for a known time, on a local cluster of two CPU workers. While
 it runs, faults happen to it for real: a worker is killed (SIGKILL) or hangs (SIGSTOP), a rank gets no memory,
 Ray's raylet or the mailbox between driver and workers is killed, the disk is full, the driver is killed or
-told to end (SIGTERM). A driver that ended goes on with --resume --retry. In the end
-every trial asked for must be there, complete, once, with its step time: its own wait, and what every step
-takes beside its wait (the median over all trials says how much); memory and open files of driver, mailbox
-and workers must not grow. Exit code 1 where one of these is not so.
+told to end (SIGTERM). A driver that ended goes on with --resume --retry. In the end every trial asked for
+must be there, complete, once, with its step time: its own wait, and what every step takes beside its wait
+(the median over all trials says how much); memory and open files of driver, mailbox and workers must not
+grow. Exit code 1 where one of these is not so.
 
 A full disk needs the right to mount a small tmpfs; without it that is left out, and named. --seed draws the
 order of the kinds and of the batches; the moment within a trial differs from run to run. Only processes that
 this benchmark's own drivers started are touched.
 
-    python -m benchmarks.soak --trials 60 --faults 9
-    python -m benchmarks.soak --trials 400 --faults 27 --directory soak
+    python -m benchmarks.soak --trials 60 --faults 8
+    python -m benchmarks.soak --trials 400 --faults 24 --directory soak
 """
 
 from __future__ import annotations

@@ -80,16 +80,15 @@ class Lazily(dict[str, Found]):
         """``known``: what was measured before."""
         super().__init__(known or {})
         self._measure = measure
-
-        self._skipped = dict[str, pytest.skip.Exception]()  # nor is that measured again
+        self._skipped = dict[str, str]()  # and why: nor is that measured again
 
     def __missing__(self, name: str) -> Found:
         if name in self._skipped:
-            raise self._skipped[name]
+            pytest.skip(self._skipped[name])
         try:
             found = self[name] = self._measure(name)
         except pytest.skip.Exception as skipped:
-            self._skipped[name] = skipped
+            self._skipped[name] = str(skipped)
             raise
         return found
 

@@ -1,6 +1,6 @@
 """What became of the trials that a study asked for: lost, counted twice, or with a false figure.
 
-Of studies whose steps take a known time, and to whose processes, disk or clock something has happened.
+Of studies whose steps take a known time, and to whose processes or disk something has happened.
 """
 
 from __future__ import annotations
@@ -49,8 +49,7 @@ def accounts(
     """
     complete = [record for record in records if record.steps is not None]
     times = Counter(map(question, complete))
-    answered = {each.config.batch_size for each in complete if each.study_request.role == "scaling"}
-    asked = list(batches)
+    asked = [f"scaling of batch {batch}" for batch in batches]
     errors_s = [step_time(each).value - wait_s(each.config.batch_size) for each in complete]
     own_s = statistics.median(errors_s) if errors_s else 0.0
     false = list[str]()
@@ -67,8 +66,8 @@ def accounts(
             false.append(f"{words}: it took {record.wall_time_s:.1f} s")
     return Accounts(
         asked=len(asked),
-        complete=sum(batch in answered for batch in asked),
-        lost=tuple(f"scaling of batch {batch}" for batch in asked if batch not in answered),
+        complete=sum(times[each] > 0 for each in asked),
+        lost=tuple(each for each in asked if not times[each]),
         doubled=tuple(f"{each}: {number} times" for each, number in times.items() if number > 1),
         false=tuple(false),
         states=Counter(record.state for record in records),
@@ -81,11 +80,7 @@ def question(record: TrialRecord) -> str:
     """What was asked, in words; the same only where it is the same trial, whatever its id."""
     request = record.study_request
     words = f"{request.role} of batch {record.config.batch_size}"
-    if request.kind != "steps":
-        return words
-    if request.anchor is not None:
-        words += f" against {request.anchor.batch_size}"
-    return f"{words}, visit {request.visit}" if request.visit else words
+    return f"{words}, visit {request.visit}" if request.kind == "steps" and request.visit else words
 
 
 def step_time(record: TrialRecord) -> Estimate:

@@ -45,31 +45,39 @@ class Usage:
             self._settled[process].append(sample)
 
     def words(self) -> str:
-        """What the process that saw the most trials held at first, and how much more at last."""
+        """First and last of all, the most, and the change in the process that saw the most trials."""
         if not self._settled:
             return "none lived long enough"
-        first, last = self._ends()
+        every = list(self._settled.values())
+        first, last, most = self._first(), _middle(every[-1][-NEIGHBOURS:]), self._most()
+        longest = max(every, key=lambda samples: samples[-1].trials - samples[0].trials)
+        before, after = _middle(longest[:NEIGHBOURS]), _middle(longest[-NEIGHBOURS:])
         return (
-            f"{first.memory_bytes / MIB:.0f} MiB and {first.files} files, in one over "
-            f"{last.trials - first.trials} trials {(last.memory_bytes - first.memory_bytes) / MIB:+.1f} MiB "
-            f"and {last.files - first.files:+d} files; {len(self._settled)} processes"
+            f"{_words(first)} at first, {_words(last)} at last, {_words(most)} at most, of {len(every)} "
+            f"processes; in one over {after.trials - before.trials} trials "
+            f"{(after.memory_bytes - before.memory_bytes) / MIB:+.1f} MiB, "
+            f"{after.files - before.files:+d} files"
         )
 
     def grew(self, memory_bytes: int, files: int) -> bool:
-        """Whether that process had more than this beside what it held at first.
-
-        A median over ``NEIGHBOURS``: what a driver takes for its report, once, is no growth.
-        """
+        """Whether any process ever had more than this beyond the first."""
         if not self._settled:
             return False
-        first, last = self._ends()
-        return last.memory_bytes - first.memory_bytes > memory_bytes or last.files - first.files > files
+        first, most = self._first(), self._most()
+        return most.memory_bytes > first.memory_bytes + memory_bytes or most.files > first.files + files
 
-    def _ends(self) -> tuple[Sample, Sample]:
-        longest = max(self._settled.values(), key=lambda samples: samples[-1].trials - samples[0].trials)
-        return _middle(longest[:NEIGHBOURS]), _middle(longest[-NEIGHBOURS:])
+    def _first(self) -> Sample:
+        return _middle(next(iter(self._settled.values()))[:NEIGHBOURS])
+
+    def _most(self) -> Sample:
+        samples = [sample for each in self._settled.values() for sample in each]
+        return Sample(0, max(each.memory_bytes for each in samples), max(each.files for each in samples))
 
 
 def _middle(samples: Sequence[Sample]) -> Sample:
     memory = statistics.median_low(each.memory_bytes for each in samples)
     return Sample(samples[-1].trials, memory, statistics.median_low(each.files for each in samples))
+
+
+def _words(sample: Sample) -> str:
+    return f"{sample.memory_bytes / MIB:.0f} MiB and {sample.files} files"

@@ -198,8 +198,7 @@ class Pool:
 
     def draws(self, asked: Sequence[Weights]) -> Array:
         """Joint draws of several contrasts, shape ``(draws, asked)``; the same each time."""
-        units = list(dict.fromkeys(unit for weights in asked for unit in weights))
-        weights: Array = np.array([[each.get(unit, 0.0) for unit in units] for each in asked]).T
+        units = _units_of(asked)
         random = np.random.default_rng(SEED)
         counts = random.multinomial(NUM_DRAWS, self._probabilities)
         found = []
@@ -207,7 +206,7 @@ class Pool:
             values, vectors = np.linalg.eigh((covariance + covariance.T) / 2)
             root = vectors * np.sqrt(np.maximum(values, 0.0))
             found.append(mean + random.standard_normal((count, len(units))) @ root.T)
-        return np.concatenate(found) @ weights
+        return np.concatenate(found) @ _columns(asked, units)
 
     def simultaneous(self, asked: Sequence[Weights]) -> list[tuple[Contrast, float]]:
         """Contrasts, each with half of the 95% interval that holds for all of them at once.
@@ -218,7 +217,7 @@ class Pool:
         found = self.contrasts(asked)
         if len(asked) < 2:
             return [(each, each.half) for each in found]
-        if len({unit for weights in asked for unit in weights}) > MOST_JOINT:
+        if len(_units_of(asked)) > MOST_JOINT:
             share = CONFIDENCE ** (1 / len(asked))
             return [(each, t_quantile(each.degrees, share) * each.sd) for each in found]
         sds, means = np.array([each.sd for each in found]), np.array([each.mean for each in found])
@@ -248,9 +247,8 @@ class Pool:
         self._num_visits = np.bincount(unit).tolist()
         self._num_starts = np.bincount(known % num_units).tolist()
         self._num_rounds = np.bincount(unit, rounds).astype(int).tolist()
-        self._pairs = dict[
-            tuple[int, int], int
-        ]()  # columns by start and unit, where there are several starts
+        # columns by start and unit, where there are several starts
+        self._pairs = dict[tuple[int, int], int]()
         columns = [unit, num_units + trial]
         self._first_start = self._size = num_units + len(levels)
         if num_starts > 1:
@@ -354,7 +352,7 @@ class Pool:
             if not self._pairs:
                 continue
             seen = [self._pairs[group, place] for group in range(starts) if (group, place) in self._pairs]
-            matrix[[*(self._first_start + group for group in range(starts)), *seen], column] = 1 / starts
+            matrix[[*range(self._first_start, self._first_start + starts), *seen], column] = 1 / starts
             unvisited[column] = (starts - len(seen)) / starts**2
         for node in self._nodes:
             added = np.diag(unvisited * node.spreads.start_unit**2)
@@ -363,15 +361,14 @@ class Pool:
     def _kept(self, units: dict[Unit, None]) -> _Joint:
         """Units and those that were measured beside the last: what is asked next is mostly of these."""
         if not units.keys() <= self._last[0].keys():
-            beside = self._beside[next(reversed(units))]
-            units = dict.fromkeys([*units, *beside])
+            units = dict.fromkeys([*units, *self._beside[next(reversed(units))]])
             means, covariances = zip(*self._joint(units), strict=True)
             self._last = units, np.array(means), np.array(covariances)
         return self._last
 
     def _contrasts(self, asked: Sequence[Weights]) -> list[Contrast]:
-        units, means, covariances = self._kept({unit: None for each in asked for unit in each})
-        weights = np.array([[each.get(unit, 0.0) for unit in units] for each in asked]).T
+        units, means, covariances = self._kept(_units_of(asked))
+        weights = _columns(asked, units)
         means, variances = means @ weights, ((covariances @ weights) * weights).sum(axis=1)
         p = self._probabilities[:, None]
         mean = (p * means).sum(axis=0)
@@ -402,6 +399,15 @@ class Pool:
             visits=min((self._num_visits[place] for place in places), default=0),
             starts=min((self._num_starts[place] for place in places), default=0),
         )
+
+
+def _units_of(asked: Iterable[Weights]) -> dict[Unit, None]:
+    return dict.fromkeys(unit for weights in asked for unit in weights)
+
+
+def _columns(asked: Iterable[Weights], units: Iterable[Unit]) -> Array:
+    """Weights, shape ``(units, asked)``."""
+    return np.array([[each.get(unit, 0.0) for unit in units] for each in asked]).T
 
 
 def _rises(weights: Array, nodes: Array, grid: Sequence[float]) -> bool:
