@@ -20,14 +20,17 @@ from tests.support.local_nodes import LocalNode, LocalNodes
 
 Run = Callable[..., tuple[int, str]]
 WAIT_S = 0.02  # of each sample's step, on every node: nothing that the cores decide
+LAST_STEP = "last_step"  # a file that each step touches
 WORKLOAD = f"""
-import time, torch
+import contextlib, pathlib, time, torch
 
 class Waiting:
     def model(self): return torch.nn.Linear(64, 8)
     def batch(self, size, generator): return torch.randn(size, 64, generator=generator)
     def dataset(self, split): return torch.utils.data.TensorDataset(torch.randn(16, 64))
     def loss(self, model, batch):
+        with contextlib.suppress(OSError):  # a node may not see the folder
+            pathlib.Path({{step!r}}).touch()
         time.sleep({WAIT_S})
         return model(batch[0] if isinstance(batch, list) else batch).square().mean()
 
@@ -53,7 +56,6 @@ wait_seconds = 3
 {more}
 """
 BEGUN_S = 300.0  # until trials are on the disk
-UNDER_WAY_S = 0.5  # then the next trial is: it takes longer than this
 
 
 @contextmanager
@@ -120,7 +122,7 @@ def write_study(
     more: str = "",
 ) -> None:
     """A study whose steps wait, as ``name``, and its workload."""
-    (folder / "waiting.py").write_text(WORKLOAD)
+    (folder / "waiting.py").write_text(WORKLOAD.format(step=str(folder / LAST_STEP)))
     (folder / name).write_text(STUDY.format(batches=batches, sizes=sizes, workload=workload, more=more))
 
 
@@ -146,7 +148,7 @@ def run_until_broken(
     on: LocalNode | None = None,
     records: int = 1,
 ) -> Broken:
-    """A study of ``waiting.toml`` on a node; ``breaks`` is called when so many trials are on the disk.
+    """A study of ``waiting.toml`` on a node; ``breaks`` is called in the trial after so many on the disk.
 
     It must end ``within_s`` of that. Nothing that was on the disk may have been changed.
     """
@@ -163,11 +165,16 @@ def run_until_broken(
         )
     try:
         deadline = time.monotonic() + BEGUN_S
-        while not (file.exists() and file.read_text().count("\n") >= records):
-            assert study.poll() is None, output.read_text()
-            assert time.monotonic() < deadline, output.read_text()
-            time.sleep(0.2)
-        time.sleep(UNDER_WAY_S)
+
+        def wait_until(is_so: Callable[[], bool]) -> None:
+            while not is_so():
+                assert study.poll() is None, output.read_text()
+                assert time.monotonic() < deadline, output.read_text()
+                time.sleep(0.05)
+
+        wait_until(lambda: file.exists() and file.read_text().count("\n") >= records)
+        seen = (folder / LAST_STEP).stat().st_mtime_ns
+        wait_until(lambda: (folder / LAST_STEP).stat().st_mtime_ns > seen)
         before = file.read_text()
         breaks()
         code = study.wait(within_s)
