@@ -2,15 +2,15 @@
 
 import time
 
-SHARE = 0.3  # of a core
+SHARE = 0.6  # of a core
 WORKS = f"""
 import time
 until = time.perf_counter() + 60
 while time.perf_counter() < until:
     began = time.process_time()
-    while time.process_time() - began < {SHARE / 100}:
+    while time.process_time() - began < {SHARE / 10}:
         pass
-    time.sleep({(1 - SHARE) / 100})
+    time.sleep({(1 - SHARE) / 10})
 """
 
 
