@@ -97,8 +97,9 @@ def test_a_loader_that_cannot_keep_up_is_waited_for_whatever_lay_ready(found):
         blocks = [block.seconds for block in result.phases if block.variant == variant]
         # what is left of a batch's time when the step has computed, which a slow machine does more slowly
         left_s = [batch_s - (sum(seconds.values()) - seconds["data"]) for seconds in blocks]
-        # a busy machine brings batches later, never earlier
-        assert 0.8 <= median(seconds["data"] for seconds in blocks) / median(left_s) <= 2.5, variant
+        waited_s, least_s = median(seconds["data"] for seconds in blocks), median(left_s)
+        # a busy machine brings batches later, never earlier: by as much as the step above may be longer
+        assert 0.8 * least_s <= waited_s <= least_s + 0.5 * batch_s, variant
 
 
 def test_a_slow_loader_is_the_first_finding(found):

@@ -42,8 +42,9 @@ LESS_S = 0.005
 BLOCKS = 2
 # weights of the root and of each block before the forward and before the backward pass, then gradients
 MESSAGES = 3 * (BLOCKS + 1)
-FLOOR_S, MOST_ERROR_S = 0.0025, 0.0015  # with 4.5 errors less than any part that is planted
-SENT_FLOOR_S, SENT_ERROR_S = 0.75 * LINK_S, 0.002  # the floor is less than one message takes
+# Of what is planted, with 4.5 errors less than any part: it has lasted a fifth longer on a slow machine.
+FLOOR, MOST_ERROR_S = 0.25, 0.0015
+SENT_FLOOR_S, SENT_ERROR_S = 0.95 * LINK_S, 0.002  # the floor is less than one message takes
 
 
 class _Block(nn.Module):
@@ -144,7 +145,9 @@ def test_the_parts_of_a_sharded_step_are_what_was_planted(cases: tuple[Case, Cas
         assert each.loss is not None
     has_less, has_more = less.parts.present(), more.parts.present()
     for part, planted_s in {"wrapper": WRAPPER_S, "skew": LATE_S / 2}.items():
-        _differ(part, has_more[part], has_less[part], planted_s, floor=FLOOR_S, most_error=MOST_ERROR_S)
+        _differ(
+            part, has_more[part], has_less[part], planted_s, floor=FLOOR * planted_s, most_error=MOST_ERROR_S
+        )
     sent_s, sent = MESSAGES * LINK_S, "exposed_communication"
     _differ(sent, has_more[sent], has_less[sent], sent_s, floor=SENT_FLOOR_S, most_error=SENT_ERROR_S)
     _differ("replay", more.replay_s, less.replay_s, sent_s, floor=SENT_FLOOR_S, most_error=SENT_ERROR_S)
