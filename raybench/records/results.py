@@ -186,6 +186,8 @@ class HeldSteps(Frozen):
     fast_held_s: Duration
     #: wait for the slowest device beyond the slowest of the trial's own
     waited_s: Duration
+    #: by how much the network's all-reduces are shorter than those here, which a step cannot show
+    shorter_s: Duration = 0.0
 
 
 class Memory(Frozen):

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from raybench.analysis.cost import Work
 from raybench.analysis.labels import devices_of, devices_words
-from raybench.analysis.simulate.as_if import LEAST_HELD, LINKS, OF_CEILING, MoreDevices, Requirement
+from raybench.analysis.simulate.as_if import LINKS, OF_CEILING, MoreDevices, Requirement
 from raybench.analysis.simulate.fit import FARTHEST, FEWEST_SIZES
 from raybench.analysis.simulate.outlook import Outlook, cost_of_run
 from raybench.analysis.simulate.steps import Expected, Input, Measurement, ScalingMode, Shape
@@ -337,10 +337,10 @@ def how_words(more: MoreDevices) -> str:
     on_network = _on_network(more)
     if any(each.network is None for each in on_network):
         found.append("Further devices are taken to be joined as these are (`--network` says otherwise).")
-    slow = [each.network for each in on_network if each.network and _is_upper_bound(each)]
+    slow = [each.network for each in on_network if each.is_bound]
     if slow:
         found.append(
-            f"All-reduces here already take longer than over {slow[0]}: such a step is an upper bound."
+            f"All-reduces take longer here than over {slow[0]}, so that such a step is an upper bound."
         )
     found += _width_words(on_network)
     found += [f"{sentence(each)}." for each in _missing_words(more)]
@@ -359,12 +359,6 @@ def how_words(more: MoreDevices) -> str:
 
 def _on_network(more: MoreDevices) -> list[Expected]:
     return [each for each in more.points if each.how in ON_NETWORK]
-
-
-def _is_upper_bound(each: Expected) -> bool:
-    """Whether its all-reduces are held for hardly longer than they take here: they may be faster there."""
-    time_s = each.step_time_s
-    return time_s is not None and each.held_s is not None and each.held_s < LEAST_HELD * time_s.value
 
 
 def _width_words(points: Sequence[Expected]) -> Iterator[str]:
@@ -436,9 +430,11 @@ def more_sentences(more: MoreDevices | None) -> list[str]:
     if more is None:
         return []
     surely = [each for each in more.points if each.speedup is not None and each.speedup.low > 0]
-    on_network = [each for each in surely if each.how in ON_NETWORK]
+    here = more.record.config.world_size
+    on_network = [each for each in surely if each.how in ON_NETWORK and each.shape.world_size > here]
     if on_network:
-        return [_point_words(each, more) for each in dict.fromkeys((on_network[0], on_network[-1]))]
+        ends = dict.fromkeys((on_network[0], on_network[-1]))
+        return [*(_point_words(each, more) for each in ends), *_missing_words(more)]
     required = next((each for each in more.requirements if each.bus_bytes_per_s is not None), None)
     refused = _refusal(more)
     if surely and surely[0].how == "fit":
@@ -504,7 +500,8 @@ def _point_words(each: Expected, more: MoreDevices) -> str:
     if each.how in ON_NETWORK:
         over = f" over {each.network}" if each.network else " joined like these"
         over += " (simulated)" if each.how == "simulated" else ""
-    return f"{many}{over} would train {low} to {high} times as fast as one"
+    fast = f"at least {low}" if each.is_bound else f"{low} to {high}"
+    return f"{many}{over} would train {fast} times as fast as one"
 
 
 def _refusal(more: MoreDevices) -> str:

@@ -30,7 +30,7 @@ LAYER_S = FIXED_S + BATCH * SAMPLE_S
 WAITS = FactorySpec.model_validate(
     {"factory": "tests.support.waits:build", "kib": KIB, "layer_s": FIXED_S, "sample_s": SAMPLE_S}
 )
-MOST = 2.0  # over what was planted: a sleep of 4 ms on a slow machine, which is slow to all of a trial's
+LATE_S = 0.004  # a wait may end later than planted, which does not delay the next: 2.4 ms were seen
 MLP = MLPSpec(name="mlp", input_dim=256, hidden_dim=512, output_dim=64, num_layers=4)
 TEXT = TextSpec(name="text", vocab_size=4000, sequence_length=16)
 CASES: dict[str, tuple[WorkloadSpec, Setting]] = {
@@ -99,9 +99,8 @@ def test_moments_are_the_planted_ones(results: Results) -> None:
     assert timeline is not None
     assert timeline.parameter_bytes == tuple(1024 * each for each in reversed(KIB))
     for place, ready_s in enumerate(timeline.ready_s, start=1):
-        assert 2 * LAYER_S * place <= ready_s < MOST * 2 * LAYER_S * place
-        assert ready_s / timeline.ready_s[-1] == pytest.approx(place / len(KIB), rel=0.25, abs=0.04)
-    assert timeline.before_s / timeline.ready_s[-1] == pytest.approx(1 / 2, rel=0.25)
+        assert 0 <= ready_s - 2 * LAYER_S * place < LATE_S
+    assert 0 <= timeline.before_s - LAYER_S * len(KIB) < LATE_S
     assert timeline.backward_s >= timeline.ready_s[-1]
     assert timeline.micro_batch_s is None
     assert timeline.communication_cores is not None
@@ -109,9 +108,9 @@ def test_moments_are_the_planted_ones(results: Results) -> None:
 
 
 def test_of_micro_batches_the_last_one_counts(results: Results) -> None:
-    timeline = results["waits in pieces"].gradient_timeline
+    timeline, pass_s = results["waits in pieces"].gradient_timeline, LAYER_S * len(KIB)
     assert timeline is not None
     assert timeline.micro_batch_s is not None
-    assert 3 <= timeline.micro_batch_s / (LAYER_S * len(KIB)) < MOST * 3
-    assert timeline.before_s / timeline.micro_batch_s == pytest.approx(7 / 3, rel=0.25)
-    assert timeline.ready_s[-1] / timeline.micro_batch_s == pytest.approx(2 / 3, rel=0.25)
+    assert 0 <= timeline.micro_batch_s - 3 * pass_s < 2 * LATE_S
+    assert 0 <= timeline.before_s - 7 * pass_s < 5 * LATE_S  # two micro-batches, and the last one's forward
+    assert 0 <= timeline.ready_s[-1] - 2 * pass_s < LATE_S

@@ -1,9 +1,9 @@
 """A workload that waits where others compute: gradients of planted sizes come at planted moments, on any
 cores.
 
-Real DDP and a real link carry real gradients; nothing but their copies needs a core, so that what a link
-and a schedule do can be measured where cores are busy. A study names it as ``factory =
-"tests.support.waits:build"``.
+Real DDP and a real link carry real gradients; nothing but their copies needs a core, and these pass inside
+the waits, so that what a link and a schedule do can be measured where cores are busy. A study names it as
+``factory = "tests.support.waits:build"``.
 """
 
 from __future__ import annotations
@@ -23,20 +23,33 @@ FLOAT_BYTES = 4
 NO_MACHINE_HAS = 2**60  # bytes
 
 
+class _Pass:
+    """A forward or backward pass: a wait in it ends when planted, however late the one before it ended."""
+
+    def __init__(self) -> None:
+        self._until = time.perf_counter()
+
+    def wait(self, seconds: float) -> None:
+        self._until += seconds
+        time.sleep(max(0.0, self._until - time.perf_counter()))
+
+
 class _Wait(torch.autograd.Function):
     @staticmethod
     def forward(
-        context: Any, value: torch.Tensor, weight: torch.Tensor, forward_s: float, backward_s: float
+        context: Any, value: torch.Tensor, weight: torch.Tensor, passes: list[_Pass], seconds: float
     ) -> torch.Tensor:
-        time.sleep(forward_s)
+        passes[0].wait(seconds)
         context.save_for_backward(weight)
-        context.backward_s = backward_s
+        context.passes, context.seconds = passes, 2 * seconds
         return value + weight[0]
 
     @staticmethod
     def backward(context: Any, *gradients: Any) -> Any:
         (weight,) = context.saved_tensors
-        time.sleep(context.backward_s)
+        if len(context.passes) == 1:  # the last layer's, which comes first
+            context.passes.append(_Pass())
+        context.passes[1].wait(context.seconds)
         return gradients[0], torch.full_like(weight, 1e-3), None, None
 
 
@@ -51,9 +64,9 @@ class _Layers(nn.Module):
 
     def forward(self, batch: torch.Tensor) -> torch.Tensor:
         forward_s = self._layer_s + self._sample_s * len(batch)
-        value = batch.sum()
+        value, passes = batch.sum(), [_Pass()]
         for weight in self.weights:
-            value = _Wait.apply(value, weight, forward_s, 2 * forward_s)
+            value = _Wait.apply(value, weight, passes, forward_s)
         return value
 
 

@@ -18,6 +18,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from statistics import fmean
 
 import numpy as np
 
@@ -43,6 +44,7 @@ from raybench.analysis.stats.statistics import (
 from raybench.analysis.units import as_if_unit, baseline_unit, level_unit
 from raybench.records.record import TrialRecord
 from raybench.records.requests import AS_IF, AsIf
+from raybench.records.results import HeldSteps
 from raybench.spec.network import Line, Network, links_needed, within
 
 OF_CEILING = 0.95  # what is required of the efficiency over a free network: all of it no bandwidth brings
@@ -55,7 +57,7 @@ MIDDLE = 2
 # Relative, a standard deviation, of what a step is held for where no network is named. benchmarks/as_if.py:
 # 0.20 in 36 cases on gloo, whose ring loses more between its chunks the more nodes there are.
 HELD_ERROR = 0.2
-LEAST_HELD = 0.001  # of a step: with less the devices here are no faster joined than those asked for
+LEAST_SHORTER = 0.01  # of a step: all-reduces that may be shorter by more make it an upper bound
 
 LINKS = {"cpu": ("tcp-25", "tcp-100"), "cuda": ("tcp-100", "infiniband-400")}  # what nodes are sold with
 
@@ -113,7 +115,7 @@ def more_devices(
     mode = fitted.group.scaling if fitted else headline.config.scaling
     seen = _Seen(results, headline, mode, network, devices_per_node)
     found = dict(seen.measured())
-    waits = {asked.world_size: (each.waited_s or 0.0,) * 2 for asked, each in reversed(found.items())}
+    as_if = {asked.world_size for asked in found}
     if network is not None:
         on = sizes or [size for size in seen.next_sizes if network.joins(size)]
         on_it = [as_if_on(network, size, headline.config.device) for size in on]
@@ -122,7 +124,7 @@ def more_devices(
     points = sorted(found.values(), key=lambda each: each.shape.world_size)
     required = sizes or [each.shape.world_size for each in points] or seen.next_sizes
     requirements = tuple(
-        seen.requirement(size, waits.get(size) or seen.waits_s(size))
+        seen.requirement(size)
         for size in dict.fromkeys(required if seen.can_simulate else ())
         if network is not None or size > seen.per_node  # else no link between nodes is in it
     )
@@ -137,8 +139,8 @@ def more_devices(
     here = results.waterfall.bus_bandwidth_bytes_per_s if results.waterfall else None
     several = (headline.nodes or 1) > 1  # what joins devices of one node says nothing of a network
     today = here.value if here and several else None
-    as_if = {each.shape.world_size for each in points if each.how == "as if"}
-    missing = tuple((size, why) for size, why in seen.missing.items() if size not in as_if)
+    left_out = {size: why for size, why in seen.missing.items() if size not in as_if}
+    missing = tuple((size, why) for size, why in left_out.items() if not sizes or size in sizes)
     return MoreDevices(headline, seen.per_node, tuple(points), requirements, law, fitted, today, missing)
 
 
@@ -211,9 +213,10 @@ class _Seen:
             if name in record.steps.missing
         }
 
-    def measured(self) -> Iterator[tuple[AsIf, Expected]]:
-        """What was measured as if on more devices, in any visit."""
-        found: dict[object, tuple[AsIf, list[tuple[float, ...]]]] = {}
+    @cached_property
+    def _as_if(self) -> dict[Unit, tuple[AsIf, list[HeldSteps]]]:
+        """As which devices it was measured too, and what was added to a step, by visit."""
+        found: dict[Unit, tuple[AsIf, list[HeldSteps]]] = {}
         for record in self._visits:
             request, steps = record.request, record.steps
             if request.kind != "steps" or steps is None:
@@ -221,12 +224,18 @@ class _Seen:
             for asked, held in zip(request.as_if, steps.held, strict=False):
                 unit = as_if_unit(self._config, self._buckets, asked)
                 if self._pool.has(unit):
-                    added = held.held_s, held.slow_held_s, held.fast_held_s, held.waited_s
-                    found.setdefault(unit, (asked, []))[1].append(added)
-        for unit, (asked, of_visits) in found.items():
-            held_s, slow_s, fast_s, waited_s = np.mean(of_visits, axis=0).tolist()
+                    found.setdefault(unit, (asked, []))[1].append(held)
+        return found
+
+    def measured(self) -> Iterator[tuple[AsIf, Expected]]:
+        """What was measured as if on more devices, in any visit."""
+        for unit, (asked, of_visits) in self._as_if.items():
+            held_s, slow_s, fast_s, waited_s, shorter_s = (
+                fmean(getattr(each, name) for each in of_visits)
+                for name in ("held_s", "slow_held_s", "fast_held_s", "waited_s", "shorter_s")
+            )
             step_s = self._pool.time(unit).value
-            drawn: Mapping[Input, Array]
+            drawn: dict[Input, Array]
             if not asked.slow_lines:
                 errors = HELD_ERROR * np.random.default_rng(SEED).standard_normal(NUM_DRAWS)
                 drawn = {"held": np.log(np.maximum(1 + errors * held_s / step_s, 0.5))}
@@ -239,44 +248,50 @@ class _Seen:
                     logs = np.log(np.maximum(1 + more_s / step_s, 0.5))
                     over = logs[None, None, :].repeat(len(RANGE), axis=1)
                 drawn = _drawn(over)
+            drawn["stragglers"] = self._late(asked.world_size, step_s - waited_s, step_s)
             point = self._point(asked, "as if", step_s, unit, drawn)
-            yield asked, replace(point, held_s=held_s, waited_s=waited_s)
+            yield asked, replace(point, is_bound=shorter_s > LEAST_SHORTER * step_s)
 
     def simulated(self, asked: AsIf) -> Expected:
         """The step over a network, by its schedule, after the wait for the slowest."""
-        over, waits = self._over_network(asked), self.waits_s(asked.world_size)
-        waited_s = within(waits, 0.5)
-        step_s = self._network_step_s(self._models[0], asked)
-        late = np.log([(step_s + within(waits, each)) / (step_s + waited_s) for each in RANGE])
-        random = np.random.default_rng(SEED)
-        drawn = _drawn(over)
-        drawn["stragglers"] = late[random.choice(len(RANGE), NUM_DRAWS, p=WEIGHTS)]
-        missed = MODEL_ERROR / NORMAL_95 * random.standard_normal(NUM_DRAWS)
-        drawn["model"] = drawn["model"] + missed
-        unit = self._fit.unit(self._visits[0])
-        point = self._point(asked, "simulated", step_s + waited_s, unit, drawn)
-        is_bound = list(asked.lines) != self._joined(asked, asked.lines, self._models[0])
-        return replace(point, waited_s=waited_s, held_s=0.0 if is_bound else None)
+        alone_s = self._network_step_s(self._models[0], asked)
+        step_s = alone_s + self._waits_s(asked.world_size)[MIDDLE]
+        drawn = _drawn(self._over_network(asked))
+        drawn["stragglers"] = self._late(asked.world_size, alone_s, step_s)
+        missed = np.random.default_rng(SEED + 2).standard_normal(NUM_DRAWS)
+        drawn["model"] = drawn["model"] + MODEL_ERROR / NORMAL_95 * missed
+        point = self._point(asked, "simulated", step_s, self._fit.unit(self._visits[0]), drawn)
+        return replace(point, is_bound=list(asked.lines) != self._joined(asked, asked.lines, self._models[0]))
 
-    def waits_s(self, world_size: int) -> tuple[float, float]:
-        """By how much the slowest of so many is later than that of the ranks here, in s: at least, at most.
+    def _late(self, world_size: int, alone_s: float, step_s: float) -> Array:
+        """Draws of what the wait for the slowest of so many does to the logarithm of a step of ``step_s``.
+
+        ``alone_s``: of the step without that wait.
+        """
+        logs = np.log((alone_s + self._waits_s(world_size)) / step_s)
+        return np.asarray(logs[np.random.default_rng(SEED).choice(len(RANGE), NUM_DRAWS, p=WEIGHTS)])
+
+    def _waits_s(self, world_size: int) -> Array:
+        """By how much the slowest of so many is later than that of the ranks here, in s: least to most.
 
         What a rank is always slower by stays. How far the largest of n values is above their mean grows as
         for a normal distribution at least, and at most as for an exponential one, where it is the sum of 1/k
-        from 2 to n.
+        from 2 to n. What steps as if on so many have waited is between the two.
         """
         steps = (record.steps for record in self._visits if record.steps)
         blocks = [block for each in steps for block in blocks_of(each.rounds, "local")]
-        if not blocks:
-            return 0.0, 0.0
+        if not blocks:  # nor steps as if, which take their waits from these
+            return np.zeros(len(RANGE))
         ranks_s = np.array([each.step_time_s for each in blocks])
         late_s = np.median([each.slowest_s for each in blocks] - ranks_s.mean(axis=1))
         always_s = np.median(ranks_s - ranks_s.mean(axis=1, keepdims=True), axis=0).max()
         here_s = max(float(late_s - always_s), 0.0)
         sizes = np.array([self._config.world_size, world_size], dtype=np.float64)
         grown = expected_maximum(sizes), np.array([(1 / np.arange(2, n + 1)).sum() for n in sizes])
-        least, most = (here_s * max(float(more / here) - 1, 0.0) for here, more in grown)
-        return least, most
+        waited = [here_s * max(float(more / here) - 1, 0.0) for here, more in grown]
+        for asked, held in self._as_if.values():
+            waited += [each.waited_s for each in held if asked.world_size == world_size]
+        return np.linspace(min(waited), max(waited), len(RANGE))
 
     def law(self, sizes: Sequence[int]) -> ByLaw | None:
         """What a law makes of the speed-up over one device; None without one."""
@@ -305,19 +320,24 @@ class _Seen:
         counted = self._samples / Question.of(Shape((self._config.world_size,)), *step).samples
         return Question.of(Shape.even(asked.world_size, nodes), *step, counted)
 
-    def requirement(self, world_size: int, waits: tuple[float, float]) -> Requirement:
-        """What so many devices need that wait so long for the slowest, at least and at most."""
+    def requirement(self, world_size: int) -> Requirement:
+        """What so many devices need of a network."""
         slowest = level_unit(self._config, self._buckets, "local slowest")
         real = self._fit.unit(self._visits[0])
-        # a free network is no slower than the one here, whatever noise says of the steps without transfers
-        over_base: list[Weights] = [{self._base: 1.0, slowest: -1.0}, {self._base: 1.0, real: -1.0}]
+        as_if = [unit for unit, (asked, _) in self._as_if.items() if asked.world_size == world_size]
+        # a free network is no slower than the one here, or one as if, whatever noise says of the steps
+        # without transfers
+        over_base: list[Weights] = [{self._base: 1.0, each: -1.0} for each in (slowest, real, *as_if)]
         local_s, base_s = self._pool.time(slowest).value, self._pool.time(self._base).value
-        shares = np.array([local_s / (local_s + within(waits, each)) for each in RANGE])
+        late_s = local_s + self._waits_s(world_size)[MIDDLE]
+        waits = np.array([1.0, 1.0, *(0.0 for _ in as_if)])  # those as if have waited
+        shares = waits * math.log(local_s / late_s)
         random = np.random.default_rng(SEED)
-        free = np.exp(self._pool.draws(over_base).max(axis=1))
-        free = free * shares[random.choice(len(RANGE), NUM_DRAWS, p=WEIGHTS)]
-        best = max(self._pool.contrasts(over_base), key=lambda each: each.mean)
-        ceiling = _estimate(best.ratio(shares[MIDDLE]), np.log(free) - math.log(shares[MIDDLE]) - best.mean)
+        late = waits * self._late(world_size, local_s, late_s)[:, None]
+        logs = (self._pool.draws(over_base) + shares - late).max(axis=1)
+        ratios = zip(self._pool.contrasts(over_base), shares.tolist(), strict=True)
+        best, share = max(ratios, key=lambda each: each[0].mean + each[1])
+        free, ceiling = np.exp(logs), _estimate(best.ratio(math.exp(share)), logs - share - best.mean)
         free_network = Requirement(world_size, ceiling)
         factor = bus_factor("all_reduce", world_size)
 

@@ -146,8 +146,7 @@ class Expected(Step):
     refused: Refusal | None = None
     network: str | None = None  # that joins the devices; None: as they are joined here
     shares: tuple[tuple[Input, float], ...] = ()  # of the variance behind the interval, by what has it
-    held_s: float | None = None  # by which a step's collectives were held longer
-    waited_s: float | None = None  # for the slowest device, in a step
+    is_bound: bool = False  # its all-reduces take longer here than on the network: no less than it may be
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,9 +4,10 @@ The buckets, their order, what overlaps with them and the optimizer are real. As
 all-reduce takes; collectives of the forward pass (buffers, SyncBatchNorm) are as here. Each bucket is
 all-reduced, and then holds the channel for what more devices would take longer, so that the next begins after
 it. What an all-reduce takes here is measured alone before the rounds. Each step begins with the wait for the
-slowest of so many devices, drawn from the steps of each rank (the variant ``local``): every rank waits for
-the same, the largest of N draws less the largest of one of each rank, for which these wait already. What a
-rank is always slower by stays, and is not multiplied: the others are on average as fast as the middle one.
+slowest of so many devices, drawn from the steps of each rank (the variant ``local``), whose tail is taken to
+be exponential: every rank waits for the same, the largest of N draws less the largest of one of each rank,
+for which these wait already. What a rank is always slower by stays, and is not multiplied: the others are on
+average as fast as the middle one.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ IN_A_ROW = 5  # messages, where a device is given them ahead
 TIMED_S, LEAST_TIMES, MOST_TIMES = 0.06, 3, 15  # of a size
 IDLE_S = 0.002  # before each, as between the buckets of a step: threads that wait have fallen asleep
 # of the steps by which ranks differ from themselves, and how many before them are thrown away
-SPREAD_S, LEAST_STEPS, MOST_STEPS, FIRST_STEPS = 1.0, 12, 300, 3
+SPREAD_S, LEAST_STEPS, MOST_STEPS, FIRST_STEPS = 2.0, 12, 300, 3
+TAIL = 0.75  # quantile from which on steps are taken to be exponentially late: few of them say how late
 DRAWS = 4096
 ENDS_S = 1.0  # a thread that waits for nothing
 SHORTEST_PAUSE_S = 100e-6  # the system wakes a thread later than that
@@ -122,7 +124,7 @@ def _time_alone(team: Team, device: Device, size: int) -> float:
 def longer_s(
     asked: AsIf, alone: Alone, message_bytes: float, size: int, backend: str, lines: Lines | None = None
 ) -> float:
-    """By how much an all-reduce takes longer than here on ``size`` devices, in s; never shorter.
+    """By how much an all-reduce takes longer than here on ``size`` devices, in s; below 0: less.
 
     ``lines``: of a network, in place of the middle of that asked for. Without a network the further devices
     are joined as those here are: the steps of gloo's ring grow with the devices, those of NCCL's trees with
@@ -130,7 +132,7 @@ def longer_s(
     """
     here_s, n, lines = alone(message_bytes), asked.world_size, lines or asked.lines
     if lines:
-        return max(all_reduce_s(lines, message_bytes) - here_s, 0.0)
+        return all_reduce_s(lines, message_bytes) - here_s
     steps = math.log2(n) / math.log2(size) if backend == "nccl" else (n - 1) / (size - 1)
     bytes_more = (1 - 1 / n) / (1 - 1 / size)
     latency_s = min(alone.latency_s, here_s)
@@ -159,14 +161,31 @@ def rank_times(team: Team, device: Device, step: Callable[[], None], step_s: flo
 def waits_s(ranks: Sequence[Floats], asked: int, seed: int) -> Floats:
     """Draws of how much later than the slowest of ``ranks`` the slowest of ``asked`` devices is, in s.
 
-    ``ranks``: of each its steps. Equal on all ranks for equal arguments.
+    ``ranks``: of each its steps; further devices are as these are, in turn. The largest of n values is the
+    quantile of one at U^(1/n). Equal on all ranks for equal arguments.
     """
     random, middle_s = np.random.default_rng(seed), median_low([float(each.mean()) for each in ranks])
-    drawn = [random.choice(ranks[each % len(ranks)], DRAWS) for each in range(asked)]
-    for place in range(len(ranks), asked):
-        drawn[place] = drawn[place] + middle_s - ranks[place % len(ranks)].mean()
-    here = np.max(drawn[: len(ranks)], axis=0)
+    late_s = float(np.mean([_late_s(each) for each in ranks]))
+    here = np.max([_quantile(each, late_s, random.random(DRAWS)) for each in ranks], axis=0)
+    drawn = [here]
+    for place, times in enumerate(ranks, start=len(ranks)):
+        if number := len(range(place, asked, len(ranks))):
+            largest = _quantile(times, late_s, random.random(DRAWS) ** (1 / number))
+            drawn.append(largest + middle_s - times.mean())
     found: Floats = np.max(drawn, axis=0) - here
+    return found
+
+
+def _late_s(times: Floats) -> float:
+    """By how much those beyond ``TAIL`` are later than it, in the mean."""
+    beyond = times - np.quantile(times, TAIL)
+    return float(beyond[beyond > 0].mean()) if (beyond > 0).any() else 0.0
+
+
+def _quantile(times: Floats, late_s: float, shares: Floats) -> Floats:
+    """Of times: as they were up to ``TAIL``, from there on exponentially later by ``late_s``."""
+    late = late_s * np.log((1 - TAIL) / (1 - np.maximum(shares, TAIL)))
+    found: Floats = np.quantile(times, np.minimum(shares, TAIL)) + late
     return found
 
 
@@ -314,20 +333,24 @@ class AsIfSteps:
 
     def held(self, asked: AsIf) -> HeldSteps:
         """What is added to a step, on average, beside the wait for the slowest."""
-        middle_s, slow_s, fast_s = (
-            sum(self._longer_s(asked, size, lines) for size in self._bucket_bytes)
+        middle, slow, fast = (
+            [self._more_s(asked, size, lines) for size in self._bucket_bytes]
             for lines in (asked.lines, asked.slow_lines, asked.fast_lines)
         )
-        return HeldSteps(held_s=middle_s, slow_held_s=slow_s, fast_held_s=fast_s, waited_s=0.0)
+        held_s, slow_s, fast_s = (sum(max(more_s, 0.0) for more_s in each) for each in (middle, slow, fast))
+        shorter_s = -sum(min(more_s, 0.0) for more_s in middle)
+        return HeldSteps(
+            held_s=held_s, slow_held_s=slow_s, fast_held_s=fast_s, waited_s=0.0, shorter_s=shorter_s
+        )
 
-    def _longer_s(self, asked: AsIf, bucket_bytes: float, lines: Lines | None = None) -> float:
+    def _more_s(self, asked: AsIf, bucket_bytes: float, lines: Lines | None = None) -> float:
         message_bytes, team = self._share * bucket_bytes, self._team
         return longer_s(asked, self._alone, message_bytes, team.size, self._backend, lines)
 
     def _hold(self, asked: AsIf, bucket_bytes: int) -> Hold:
         """One of so many messages at once has its share of the channel, where latency is most of its time."""
-        here_s, longer = self._alone(self._share * bucket_bytes), self._longer_s(asked, bucket_bytes)
-        all_s, latency_s = here_s + longer, self._alone.latency_s + self._longer_s(asked, 0)
+        here_s, longer = self._alone(self._share * bucket_bytes), max(self._more_s(asked, bucket_bytes), 0.0)
+        all_s, latency_s = here_s + longer, self._alone.latency_s + max(self._more_s(asked, 0), 0.0)
         if asked.lines:
             latency_s = all_reduce_s(asked.lines, 0.0)
         busy_s = max(all_s - latency_s, all_s / AT_ONCE[self._backend])

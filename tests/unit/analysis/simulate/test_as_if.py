@@ -31,7 +31,9 @@ WAITED_S = 0.003
 FACTOR = 1.4  # of the step as if on more devices, to the real one
 
 
-def with_as_if(record: TrialRecord, asked: AsIf, factor: float = FACTOR, held_s: float = 0.01) -> TrialRecord:
+def with_as_if(
+    record: TrialRecord, asked: AsIf, factor: float = FACTOR, held_s: float = 0.01, shorter_s: float = 0.0
+) -> TrialRecord:
     """The record, had it been measured as if too: ``factor`` times its steps."""
     steps, request = record.steps, record.request
     assert steps is not None
@@ -45,7 +47,8 @@ def with_as_if(record: TrialRecord, asked: AsIf, factor: float = FACTOR, held_s:
         real = each.block("ddp")
         assert real is not None
         rounds.append(each.model_copy(update={"blocks": (*each.blocks, slower(real))}))
-    held = (HeldSteps(held_s=held_s, slow_held_s=0.03, fast_held_s=0.005, waited_s=WAITED_S),)
+    more = {"waited_s": WAITED_S, "shorter_s": shorter_s}
+    held = (HeldSteps(held_s=held_s, slow_held_s=0.03, fast_held_s=0.005, **more),)
     return record.model_copy(
         update={
             "request": request.model_copy(update={"as_if": (asked,)}),
@@ -97,7 +100,6 @@ def test_measured_as_if_the_step_is_the_variants_and_the_efficiency_is_over_one_
     assert point.speedup is not None
     assert point.efficiency.value == pytest.approx(LOCAL_S / step_s, rel=1e-3)
     assert point.speedup.value == pytest.approx(8 * point.efficiency.value)
-    assert point.waited_s == WAITED_S
 
 
 def test_what_is_held_without_a_network_has_an_error_of_its_own() -> None:
@@ -180,10 +182,10 @@ def test_the_wait_for_the_slowest_of_many_is_found_from_that_of_two(delays: str)
         return block.model_copy(update={"step_time_s": means, "slowest_s": float(times.max(axis=1).mean())})
 
     record = changed(trial(), {"local": late})
-    (point,) = found(record, exact(1e12), (32,)).points
+    two, point = found(record, exact(1e12), (2, 32)).points
     two_s, many_s = (drawn(20_000, ranks).max(axis=1).mean() for ranks in (2, 32))
-    assert point.waited_s == pytest.approx(many_s - two_s, rel=0.5)
-    free_s = point.step_time_s.value - point.waited_s
+    free_s = two.step_time_s.value
+    assert point.step_time_s.value - free_s == pytest.approx(many_s - two_s, rel=0.5)
     assert point.step_time_s.low < free_s + many_s - two_s < point.step_time_s.high
     assert dict(point.shares)["stragglers"] > 0.1
 
@@ -238,8 +240,36 @@ def test_a_free_network_is_no_slower_than_the_one_here() -> None:
 
 
 def test_waiting_for_the_slowest_lowers_the_ceiling() -> None:
+    """Steps without transfers differ by nothing, so that the wait is anything up to what was waited as if."""
     (required,) = found(with_as_if(trial(), AsIf(world_size=8))).requirements
-    assert required.ceiling.value == pytest.approx(LOCAL_S / (LOCAL_S + WAITED_S), rel=1e-3)
+    assert required.ceiling.value == pytest.approx(LOCAL_S / (LOCAL_S + WAITED_S / 2), rel=1e-3)
+    assert required.ceiling.low < LOCAL_S / (LOCAL_S + WAITED_S) < 1 < required.ceiling.high
+
+
+def test_a_free_network_is_no_slower_than_one_that_was_measured_as_if() -> None:
+    record = changed(trial(), dict.fromkeys(("local", "ddp"), lambda block: scaled(block, 2.0)))
+    more = found(with_as_if(record, AsIf(world_size=8), factor=0.6))
+    (point,), (required,) = more.points, more.requirements
+    assert point.efficiency is not None
+    assert required.ceiling.value == pytest.approx(point.efficiency.value, rel=1e-3)
+
+
+def test_a_simulated_step_and_the_ceiling_wait_alike() -> None:
+    """Measured as if on one network, simulated over another one: a free network is no slower than that."""
+    asked = as_if_on(exact(50e6), 8, "cpu")
+    more = found(with_as_if(trial(), asked), exact(1e12), (8,))
+    (point,), (required,) = more.points, more.requirements
+    assert point.how == "simulated"
+    assert point.efficiency is not None
+    assert point.efficiency.value == pytest.approx(required.ceiling.value, rel=0.01)
+
+
+@pytest.mark.parametrize(("share", "is_bound"), [(0.02, True), (0.005, False)])
+def test_what_a_faster_network_would_save_makes_the_step_an_upper_bound(share: float, is_bound: bool) -> None:
+    asked = as_if_on(exact(1e9), 8, "cpu")
+    step_s = FACTOR * (LOCAL_S + exposed_s("default"))
+    (point,) = found(with_as_if(trial(), asked, shorter_s=share * step_s)).points
+    assert point.is_bound == is_bound
 
 
 def test_without_a_timeline_nothing_is_simulated_or_required() -> None:
@@ -275,7 +305,7 @@ def test_devices_that_share_nodes_are_no_faster_than_here() -> None:
     truth_s = LOCAL_S + exposed_s("default", S_PER_BYTE * (15 / 16) / (1 / 2))
     assert alone.step_time_s.value == pytest.approx(LOCAL_S, rel=0.03)
     assert shared.step_time_s.value == pytest.approx(truth_s, rel=0.03)
-    assert (alone.held_s, shared.held_s) == (None, 0.0)  # which is an upper bound
+    assert (alone.is_bound, shared.is_bound) == (False, True)
 
 
 def test_between_nodes_another_network_may_be_faster_than_the_one_here() -> None:
@@ -285,7 +315,7 @@ def test_between_nodes_another_network_may_be_faster_than_the_one_here() -> None
     for record, network in ((several, exact(1e12, devices_per_node=8)), (trial(), known)):
         (point,) = found(record, network, (16,)).points
         assert point.step_time_s.value == pytest.approx(LOCAL_S, rel=0.03)
-        assert point.held_s is None  # no bound
+        assert not point.is_bound
 
 
 def test_what_was_not_measured_as_if_is_simulated_and_says_why() -> None:
@@ -301,7 +331,15 @@ def test_what_was_not_measured_as_if_is_simulated_and_says_why() -> None:
     more = found(late, network, (8,))
     assert [each.how for each in more.points] == ["simulated"]
     assert more.missing == ((8, "too long"),)
-    assert found(with_as_if(trial(), asked), network, (8,)).missing == ()
+    assert found(late, network, (16,)).missing == ()  # of what is asked
+    request = record.request.model_copy(update={"visit": 1})
+    again = with_as_if(record.model_copy(update={"request": request}), asked)
+    again = again.model_copy(update={"trial_id": again.request.trial_id})
+    batch = record.config.setting.batch_size
+    more_than_once = more_devices(resolve(study(knobs={"batch_size": [batch]}), [late, again]))
+    assert more_than_once is not None
+    assert [each.how for each in more_than_once.points] == ["as if"]
+    assert more_than_once.missing == ()  # in one visit it was
 
 
 def test_of_a_network_of_one_node_the_sizes_are_those_that_fit() -> None:
