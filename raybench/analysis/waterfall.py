@@ -50,6 +50,7 @@ class Waterfall:
     step_time_s: Estimate
     parts: Parts
     missing: Mapping[Variant, str] = field(default_factory=dict)  # levels, and why they were not measured
+    local_sends: bool = False  # ranks wait for one another without transfers too: skew is not divided
     # of all devices at once, with nothing sent; without one device's step as well what nothing takes apart
     compute_s: Estimate | None = None
     replay_s: Estimate | None = None  # what is sent alone, with no compute beside it
@@ -79,7 +80,8 @@ def waterfall(pool: Pool, record: TrialRecord, buckets: KnownBuckets, over: floa
     size, step_s = config.world_size, pool.time(step)
     if size == 1:
         return Waterfall(world_size=1, step_time_s=step_s, parts=Parts(ideal=step_s))
-    levels = _levels(pool, config, buckets, over)
+    local_sends = record.steps is not None and record.steps.local_collectives > 0
+    levels = _levels(pool, config, buckets, over, local_sends=local_sends)
     if len(levels) < 2:
         return None
     seconds = partial(_seconds, pool, step, step_s)
@@ -97,6 +99,7 @@ def waterfall(pool: Pool, record: TrialRecord, buckets: KnownBuckets, over: floa
         step_time_s=step_s,
         parts=Parts(**parts),
         missing=_missing(pool, record, buckets),
+        local_sends=local_sends,
         compute_s=compute_s,
         replay_s=seconds({alone: 1}) if has_replay else None,
         hidden_communication_s=seconds({alone: 1, whole: -1, below: 1}) if has_replay and exposed else None,
@@ -128,8 +131,13 @@ def _seconds(pool: Pool, step: Unit, step_s: Estimate, signs: Mapping[_Level, in
     return pool.contrast(weights).sum(sum(shares.values()), step_s.value)
 
 
-def _levels(pool: Pool, config: Configuration, buckets: KnownBuckets, over: float) -> list[_Level]:
-    """The levels that were measured, lowest first."""
+def _levels(
+    pool: Pool, config: Configuration, buckets: KnownBuckets, over: float, *, local_sends: bool
+) -> list[_Level]:
+    """The levels that were measured, lowest first.
+
+    ``local_sends``: where ranks wait for one another in steps of ``local`` too, skew is not seen.
+    """
     levels = list[_Level]()
 
     def add(part: str, unit: Unit, over: float = 1.0) -> bool:
@@ -146,8 +154,8 @@ def _levels(pool: Pool, config: Configuration, buckets: KnownBuckets, over: floa
         level_unit(config, buckets, name) for name in ("concurrent", "local", "local slowest")
     )
     has_concurrent = add("contention" if has_plain else rest, concurrent)
-    has_local = add("wrapper" if has_concurrent else rest, local)
-    add("skew", slowest)
+    has_local = not local_sends and add("wrapper" if has_concurrent else rest, local)
+    has_local = add("skew" if has_local else rest, slowest)
     divided = has_concurrent or has_local
     levels.append(_Level("exposed_communication" if divided else "undivided", step_unit(config, buckets)))
     return levels

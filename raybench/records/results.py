@@ -240,6 +240,8 @@ class StepsResult(Memory):
     #: collectives that the passes of a step call, as SyncBatchNorm and losses that gather do; null: no
     #: `local`, or an older record
     pass_collectives: Whole | None = None
+    #: collectives that a script's steps of `local` call all the same: their ranks wait for one another
+    local_collectives: Whole = 0
     #: variants that could not be had, and what is measured after the rounds, each with the reason
     missing: dict[Variant | Beside, str] = Field(default_factory=dict)
     #: what was added to each step of `as_if_1`, `as_if_2`, ...

@@ -48,8 +48,9 @@ def test_what_torchrun_runs_is_measured(name: str, args: str, batch: str, tmp_pa
         (batch, "2"): 2 * int(batch),
     }
     assert float(found[batch, "2"]["efficiency"]) > 0  # what it is the machine decides, beside other tests
-    # transformers looks for unused parameters, Lightning sends a flag in every step
-    assert bool(found[batch, "2"]["exposed_communication_s"]) == (name == "with_accelerate.py")
+    assert found[batch, "2"]["exposed_communication_s"]
+    # transformers gathers a count of tokens in every step, Lightning a flag: ranks wait for one another there
+    assert bool(found[batch, "2"]["skew_s"]) == (name == "with_accelerate.py")
     report = (tmp_path / "out" / "report" / "report.md").read_text()
     assert f"{name} ran unchanged" in report
     assert "read the same samples" not in report

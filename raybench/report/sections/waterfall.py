@@ -43,6 +43,10 @@ UNMEASURED: dict[Variant, str] = {
     "concurrent": "all devices without the wrapper",
     "local": "steps without transfers",
 }
+OWN_COLLECTIVES = (
+    "Communication: of DDP's gradients. The script has collectives of its own in every step, in which ranks "
+    "wait for one another: skew is among what is not divided."
+)
 REST = "not attributed"  # of a bar: what is not surely above 0, and what was not taken apart
 WHOLE = 0.995  # of a step: what is lost is no percent
 LEAST_WRITTEN = 3.5  # percent of a bar: less has no room for its number
@@ -82,6 +86,7 @@ def waterfall_table(results: StudyResults) -> Table:
             f"Not measured: {UNMEASURED[variant]}{f' ({why})' if why else ''}; its part is in the next one."
             for variant, why in waterfall.missing.items()
         ),
+        OWN_COLLECTIVES if waterfall.local_sends else "",
     ]
     return make_table(title, " ".join(filter(None, words)), columns, [*parts, ("step time", step_s), *alone])
 

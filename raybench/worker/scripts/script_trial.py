@@ -8,15 +8,17 @@ everywhere.
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import socket
 import subprocess
 import tempfile
 import uuid
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from time import monotonic, perf_counter
@@ -24,6 +26,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch.distributed as dist
+from numpy.typing import NDArray
 
 from raybench.analysis.stats.stopping import LEAST_MEASURED, decide
 from raybench.errors import InvalidTrialError, printable
@@ -57,14 +60,7 @@ DEADLINE_SHARE = 0.95  # of a trial's time-out: the rank outlives a script that 
 ALIKE = 0.05  # relative, of the samples of a step and whole micro-batches
 HINT = "; what it printed is in traces/"
 EXITED = "the script exited with code "
-STILL_SENDS = (
-    "the script sends in every step, alongside its DDP: SyncBatchNorm, a loss or a count that it gathers (of "
-    "transformers' Trainer, --average_tokens_across_devices False)"
-)
-SENDS_OFTEN = (
-    "the script gathers in most of its rounds, as to log or to evaluate: it may do so less often (of "
-    "transformers' Trainer, --logging_steps)"
-)
+STILL_SENDS = "the script's steps call as many collectives where its DDP keeps the gradients"
 SENDS_NOTHING = (
     "the steps call no collective, so each rank trains alone: the model is in no DistributedDataParallel (on "
     "CPUs Accelerate makes one of Accelerator(cpu=True) alone)"
@@ -78,7 +74,7 @@ OWN_FILES = "/proc/self/fd/"
 NOT_TORCHRUN_S = ("ACCELERATE_TORCH_DEVICE", "NODE_RANK")
 LONGEST_LOG = 64 * 2**10  # bytes of what each rank's script printed, the end of it
 WARM_UP_STEPS = 5  # of a block
-LOCAL_TRIES = 3  # blocks of steps: what a script gathers now and then is in one of them
+FEW_STEPS = 2  # whose collectives are compared: what is gathered now and then is not in both
 STEADY, WARM_UP_SHARE = 0.1, 0.3  # relative, between two blocks; of the time for the rounds
 
 
@@ -149,7 +145,7 @@ class ScriptTrial:
         self._random = random.Random(request.config.seed)  # the same order of blocks on every rank
         self._until = monotonic() + DEADLINE_SHARE * request.timeout_s
         self._num_steps = 0  # that are done
-        self._collectives: list[float] = []  # of a step of ddp, block by block
+        self._collectives = defaultdict[Variant, list[float]](list)  # of each step of a round
         self._steps_ahead = 0  # for which loaders read batches while the script waits for its next block
         self._missing: dict[Variant | Beside, str] = {}
 
@@ -197,6 +193,7 @@ class ScriptTrial:
             warmup_s=warmed_up - set_up,
             measure_s=perf_counter() - warmed_up,
             phases=tuple(rounds.phases),
+            local_collectives=math.ceil(self._usual_collectives("local")),
             missing=self._missing,
         )
         return Outcome("complete", result=result, step_times=tuple(rounds.step_times))
@@ -351,11 +348,11 @@ class ScriptTrial:
         if unswitched is not None:
             self._missing["local"] = unswitched
             return ["ddp"], step_s
-        for _ in range(LOCAL_TRIES):
-            if not any(report.collectives for report in self._block(Order("local", 1, 1))):
-                return ["ddp", "local"], step_s
-        self._missing["local"] = STILL_SENDS
-        return ["ddp"], step_s
+        ddp, local = (_most_collectives(self._block(Order(each, 1, FEW_STEPS))) for each in ("ddp", "local"))
+        if median(local) >= median(ddp):
+            self._missing["local"] = STILL_SENDS
+            return ["ddp"], step_s
+        return ["ddp", "local"], step_s
 
     def _until_steady(self, variant: ScriptVariant) -> float:
         """Blocks until the step time is steady; returns it, in s, of the slowest rank."""
@@ -363,14 +360,13 @@ class ScriptTrial:
         steps = WARM_UP_STEPS if measure.warmup_steps is None else max(measure.warmup_steps, 1)
         while True:
             reports = self._block(Order(variant, 0, steps))
-            if self._team.size > 1 and not any(report.collectives for report in reports):
+            if self._team.size > 1 and not _most_collectives(reports).any():
                 has_ddp = any(report.about.has_ddp for report in reports)
                 raise InvalidTrialError(SENDS_SELDOM if has_ddp else SENDS_NOTHING)
             self._samples([report.about for report in reports])
             now, spent_s = self._team.from_leader(
                 (max(median(each.times) for each in reports), monotonic() - began)
             )
-            self._collectives = [_most_collectives(reports)]
             self._steps_ahead = max(report.steps_ahead for report in reports)
             is_steady = before > 0 and abs(now / before - 1) <= STEADY
             if measure.warmup_steps is not None or is_steady or spent_s > WARM_UP_SHARE * measure.max_seconds:
@@ -380,7 +376,7 @@ class ScriptTrial:
     def _measure(self, variants: Sequence[ScriptVariant], step_s: float, on_progress: OnProgress) -> _Rounds:
         """Rounds until the interval is narrow enough, the time is spent or the script is over."""
         measure, load, cores = self._request.measure, self._load, CoreMeter(has_children=True)
-        rounds, began, skipped, skips = _Rounds(), perf_counter(), 0, True
+        rounds, began = _Rounds(), perf_counter()
         while True:
             at_s = perf_counter() - began
             cores.start()
@@ -393,17 +389,8 @@ class ScriptTrial:
                         raise
                     rounds.stopped_by = "ended"
                     return rounds
-                done[variant] = reports
+                done[variant] = self._of_usual_steps(variant, reports)
                 self._steps_ahead = max(self._steps_ahead, *(report.steps_ahead for report in reports))
-            if skips and self._gathers(done):
-                skipped += 1
-                if skipped > max(LOCAL_TRIES, len(rounds.rounds)):
-                    if "local" in done:  # rounds of one variant are as long as those of one device
-                        self._missing["local"], variants, rounds = SENDS_OFTEN, ["ddp"], _Rounds()
-                        skipped = 0
-                    else:  # it is a part of most steps
-                        skips = False
-                continue
             other_cores = load.of_round(self._team.gather(cores.used()))
             blocks = rounds.blocks_of(self._team.ranks, done)
             rounds.rounds.append(Round(blocks=blocks, at_s=at_s, other_cores=other_cores))
@@ -420,16 +407,19 @@ class ScriptTrial:
         steps = timed_steps(step_s, step_s, self._request.measure, num_variants, self._device.block_seconds)
         return Order(variant, max(discarded_steps(step_s), self._steps_ahead), steps)
 
-    def _gathers(self, done: Mapping[Variant, Sequence[BlockDone]]) -> bool:
-        """Whether something that the script gathers now and then, as to evaluate, fell into the round.
+    def _of_usual_steps(self, variant: Variant, reports: Sequence[BlockDone]) -> list[BlockDone]:
+        """The block without steps in which the script gathers what it does not in most, as to log.
 
-        A block of ``local`` would show skew that is none, one of ``ddp`` its time as communication, and one
-        of ``plain`` a base that is slower than what is compared with it.
+        They would show skew that is none, their time as communication, and on one device a slower base.
         """
-        real = done["plain"] if "plain" in done else done["ddp"]
-        self._collectives.append(_most_collectives(real))
-        is_more = self._collectives[-1] > median(self._collectives)
-        return is_more or ("local" in done and _most_collectives(done["local"]) > 0)
+        called = _most_collectives(reports)
+        self._collectives[variant] += called.tolist()
+        usual = called <= self._usual_collectives(variant)
+        return [_of_steps(each, usual) for each in reports] if usual.any() else [*reports]
+
+    def _usual_collectives(self, variant: Variant) -> float:
+        """Of a step, in most of the rounds'; 0 without any."""
+        return median(self._collectives[variant] or [0])
 
     def _of_ranks(self, about: Sequence[About], samples: float, full: int) -> dict[str, Any]:
         """Fields that the ranks know together, and those of the model and DDP."""
@@ -467,7 +457,7 @@ class _Rounds(LoopResult):
             blocks.append(self.add_block(variant, ranks, times))
             entered = dict.fromkeys(phase for report in reports for phase in report.phases)
             seconds = {
-                phase: float(np.mean([report.phases.get(phase, 0.0) for report in reports]))
+                phase: float(np.mean([report.phases.get(phase, 0.0 * report.times) for report in reports]))
                 for phase in entered
             }
             self.phases.append(PhaseBlock(variant=variant, seconds=seconds, num_steps=times.shape[1]))
@@ -475,9 +465,15 @@ class _Rounds(LoopResult):
         return tuple(blocks)
 
 
-def _most_collectives(reports: Sequence[BlockDone]) -> float:
-    """Of a step in a block, on the rank that called most."""
-    return max(report.collectives for report in reports)
+def _most_collectives(reports: Sequence[BlockDone]) -> NDArray[np.int64]:
+    """Of each timed step of a block, on the rank that called most."""
+    called: NDArray[np.int64] = np.max([report.collectives for report in reports], axis=0)
+    return called
+
+
+def _of_steps(block: BlockDone, which: NDArray[np.bool_]) -> BlockDone:
+    phases = {phase: seconds[which] for phase, seconds in block.phases.items()}
+    return replace(block, times=block.times[which], phases=phases, collectives=block.collectives[which])
 
 
 def _meeting_point() -> tuple[str, int]:

@@ -121,9 +121,10 @@ class About:
 class BlockDone:
     """One block on one rank."""
 
-    times: NDArray[np.float64]  # of each timed step, in s, shape ``(steps,)``
-    phases: Mapping[Phase, float]  # that it entered: mean over the timed steps, in s
-    collectives: float  # that it called, a step
+    # of each timed step, shape ``(steps,)``
+    times: NDArray[np.float64]  # in s
+    phases: Mapping[Phase, NDArray[np.float64]]  # that the block entered, in s
+    collectives: NDArray[np.int64]  # that it called
     steps_ahead: int  # for which its loaders may have read batches while it waited for this block
     about: About
 
@@ -176,14 +177,15 @@ class _Block:
 
     order: Order
     moments: list[tuple[Phase, Any]]
-    collectives: int  # before it
     paused_s: float  # before it
     ends: list[int] = field(default_factory=lambda: [0])
+    collectives: list[int] = field(default_factory=lambda: [_num_collectives()])  # at each of ``ends``
 
     def end_step(self, moment: Any) -> bool:
         """Whether that was the last step of the block."""
         self.ends.append(len(self.moments))
         self.moments.append(("other", moment))
+        self.collectives.append(_num_collectives())
         return len(self.ends) > self.order.discarded + self.order.timed
 
 
@@ -449,24 +451,24 @@ class Stopwatch:
             raise Enough
         for switch in self._switches:
             switch.turn(sends=order.variant != "local")
-        self._block = _Block(order, [("other", self._mark())], _num_collectives(), perf_counter() - paused_at)
+        self._block = _Block(order, [("other", self._mark())], perf_counter() - paused_at)
 
     def _done(self) -> BlockDone:
         if self._gpu is not None:
             torch.cuda.synchronize(self._gpu)
         block = self._block
         if block is None:
-            return BlockDone(np.array([]), {}, 0.0, 0, self._about())
+            return BlockDone(np.array([]), {}, np.array([], dtype=np.int64), 0, self._about())
         ends = block.ends[block.order.discarded :]
-        moments = [block.moments[end][1] for end in ends]
-        times = [self._seconds(begin, end) for begin, end in itertools.pairwise(moments)]
-        phases = dict[Phase, float]()
-        for (phase, begin), (_, end) in itertools.pairwise(block.moments[ends[0] : ends[-1] + 1]):
-            phases[phase] = phases.get(phase, 0.0) + self._seconds(begin, end) / len(times)
+        phases = dict[Phase, NDArray[np.float64]]()
+        for step, (first, last) in enumerate(itertools.pairwise(ends)):
+            for (phase, begin), (_, end) in itertools.pairwise(block.moments[first : last + 1]):
+                phases.setdefault(phase, np.zeros(block.order.timed))[step] += self._seconds(begin, end)
+        times = np.sum([*phases.values()], axis=0)
         return BlockDone(
-            times=np.array(times),
+            times=times,
             phases=phases,
-            collectives=(_num_collectives() - block.collectives) / (len(block.ends) - 1),
+            collectives=np.diff(block.collectives)[block.order.discarded :],
             steps_ahead=min(self._prefetched, math.ceil(block.paused_s / median(times))),
             about=self._about(),
         )

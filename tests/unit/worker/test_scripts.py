@@ -22,7 +22,7 @@ from raybench.spec.study import MeasureSpec
 from raybench.spec.workloads import ScriptSpec
 from raybench.worker.failures import LateTrialError
 from raybench.worker.scripts import script_trial
-from raybench.worker.scripts.script_trial import SENDS_OFTEN, ScriptTrial, _Rounds
+from raybench.worker.scripts.script_trial import ScriptTrial, _Rounds
 from raybench.worker.scripts.stopwatch import About, BlockDone, Drawn, Launch, Order, Stopwatch
 from raybench.worker.strategies.ddp import SYNC_BUFFERS
 from raybench.workloads.first_step import _group_of_one
@@ -328,11 +328,14 @@ ABOUT = About(
     epoch_samples=None, first_samples=None, num_parameters=1, overridden={}, gradient_bytes=4,
     bucket_bytes=(), torch_bytes=None, device_bytes=None,
 )  # fmt: skip
-QUIET = 2.0  # collectives of a step: DDP's
+QUIET, MORE_S = 2, 0.1  # collectives of a step: DDP's; what is gathered now and then takes
 
 
-def block(step_s: float, collectives: float, steps_ahead: int = 0) -> BlockDone:
-    return BlockDone(np.full(6, step_s), {"other": step_s}, collectives, steps_ahead, ABOUT)
+def block(step_s: float, collectives: int, steps_ahead: int = 0, *, gathers: int = 0) -> BlockDone:
+    """Six steps, the first of which gather, with a collective and time of their own."""
+    more = np.arange(6) < gathers
+    times = step_s + MORE_S * more
+    return BlockDone(times, {"other": times}, collectives + more.astype(np.int64), steps_ahead, ABOUT)
 
 
 @pytest.fixture
@@ -359,7 +362,6 @@ def trial(monkeypatch: pytest.MonkeyPatch) -> Callable[..., ScriptTrial]:
         )
         made._load = SimpleNamespace(of_round=lambda cores: (None, None))  # type: ignore[assignment]
         made._process = SimpleNamespace(leave=lambda seconds: None)  # type: ignore[assignment]
-        made._collectives = [QUIET]
         if blocks is not None:
             made._block = lambda order: [blocks(order)] * 2  # type: ignore[method-assign]
         return made
@@ -408,74 +410,54 @@ def measured(trial: ScriptTrial) -> _Rounds:
     return trial._measure(["ddp", "local"], 0.01, lambda progress: None)
 
 
+def levels(found: _Rounds) -> set[tuple[str, float]]:
+    return {(each.variant, round(each.slowest_s, 6)) for one in found.rounds for each in one.blocks}
+
+
 @pytest.mark.parametrize("gathers", ["ddp", "local"])
-def test_what_a_script_gathers_now_and_then_is_no_communication(
-    trial: Callable[..., ScriptTrial], gathers: str
+@pytest.mark.parametrize("often", [1, 2])
+def test_steps_in_which_a_script_gathers_now_and_then_do_not_count(
+    trial: Callable[..., ScriptTrial], gathers: str, often: int
 ) -> None:
-    """An evaluation of 100 ms a step in the second block of a variant, with a collective: no such round."""
+    """As to log or to evaluate: in each block, or in every second one."""
     numbers = dict.fromkeys(("ddp", "local"), 0)
 
     def blocks(order: Order) -> BlockDone:
         numbers[order.variant] += 1
-        usual = block(0.012, QUIET) if order.variant == "ddp" else block(0.010, 0.0)
-        if order.variant == gathers and numbers[gathers] == 2:
-            return replace(usual, times=usual.times + 0.1, collectives=usual.collectives + 0.1)
-        return usual
+        is_gathered = order.variant == gathers and numbers[gathers] % often == 0
+        step_s, collectives = (0.012, QUIET) if order.variant == "ddp" else (0.010, 0)
+        return block(step_s, collectives, gathers=2 * is_gathered)
 
     found = measured(trial(blocks))
-    assert len(found.rounds) == 4
-    assert numbers == {"ddp": 5, "local": 5}
-    assert {round(each.slowest_s, 6) for one in found.rounds for each in one.blocks} == {0.012, 0.010}
+    assert numbers == {"ddp": 4, "local": 4}
+    assert levels(found) == {("ddp", 0.012), ("local", 0.010)}
+    assert {round(each.seconds["other"], 6) for each in found.phases} == {0.012, 0.010}
+    assert min(each.num_steps for each in found.phases) == 4
 
 
-def test_gathers_in_most_rounds_leave_the_steps_as_they_are(trial: Callable[..., ScriptTrial]) -> None:
+def test_what_most_steps_gather_is_a_part_of_them(trial: Callable[..., ScriptTrial]) -> None:
     def blocks(order: Order) -> BlockDone:
-        return block(0.012, QUIET) if order.variant == "ddp" else block(0.010, 0.1)
+        return block(*((0.012, QUIET) if order.variant == "ddp" else (0.010, 0)), gathers=4)
 
-    asked = trial(blocks)
-    found = measured(asked)
-    assert "local" in asked._missing
-    assert {each.variant for one in found.rounds for each in one.blocks} == {"ddp"}
-
-
-def test_rounds_before_it_was_known_that_most_gather_do_not_count(trial: Callable[..., ScriptTrial]) -> None:
-    """Two rounds of 12 ms without an evaluation were kept, and the rest was called communication."""
-    orders = list[Order]()
-
-    def blocks(order: Order) -> BlockDone:
-        orders.append(order)
-        is_early = len(orders) <= 4
-        if order.variant == "ddp":
-            return block(0.012 if is_early else 0.05, QUIET)
-        return block(0.010, 0.0 if is_early else 0.1)
-
-    asked = trial(blocks)
-    found = measured(asked)
-    assert asked._missing["local"] == SENDS_OFTEN
-    assert len(found.rounds) == 4
-    found_s = {(each.variant, round(each.slowest_s, 6)) for one in found.rounds for each in one.blocks}
-    assert found_s == {("ddp", 0.05)}
+    more_s = MORE_S * 4 / 6
+    expected = {("ddp", round(0.012 + more_s, 6)), ("local", round(0.010 + more_s, 6))}
+    assert levels(measured(trial(blocks))) == expected
 
 
-def test_gathers_in_most_rounds_of_two_variants_are_left_out_of_those_of_one(
-    trial: Callable[..., ScriptTrial],
+def test_the_same_steps_are_left_out_on_one_device(trial: Callable[..., ScriptTrial]) -> None:
+    """Else the base is slower by evaluations that several devices are not charged with."""
+    found = trial(lambda order: block(0.01, 1, gathers=2))._measure(["plain"], 0.01, lambda progress: None)
+    assert levels(found) == {("plain", 0.01)}
+
+
+@pytest.mark.parametrize(("in_local", "variants"), [(0, 2), (QUIET - 1, 2), (QUIET, 1)])
+def test_steps_that_keep_gradients_are_measured_where_they_call_fewer_collectives(
+    trial: Callable[..., ScriptTrial], in_local: int, variants: int
 ) -> None:
-    """As on one device, whose rounds are as long: an evaluation falls into every third block."""
-    orders = list[Order]()
-
-    def blocks(order: Order) -> BlockDone:
-        orders.append(order)
-        usual = block(0.012, QUIET) if order.variant == "ddp" else block(0.010, 0.0)
-        is_evaluated = len(orders) % 3 == 0
-        more = replace(usual, times=usual.times + 0.1, collectives=usual.collectives + 0.1)
-        return more if is_evaluated else usual
-
-    asked = trial(blocks)
-    asked._collectives = [QUIET]
-    found = measured(asked)
-    assert asked._missing["local"] == SENDS_OFTEN
-    found_s = {(each.variant, round(each.slowest_s, 6)) for one in found.rounds for each in one.blocks}
-    assert found_s == {("ddp", 0.012)}
+    """A script may have collectives of its own in every step, as Lightning; the others are DDP's."""
+    asked = trial(lambda order: block(0.01, QUIET if order.variant == "ddp" else in_local))
+    assert len(asked._warm_up([ABOUT] * 2)[0]) == variants
+    assert ("local" in asked._missing) == (variants == 1)
 
 
 def test_steps_of_ddp_that_send_nothing_are_told_from_ranks_that_train_alone(
@@ -483,25 +465,9 @@ def test_steps_of_ddp_that_send_nothing_are_told_from_ranks_that_train_alone(
 ) -> None:
     for has_ddp, words in ((True, "as under no_sync"), (False, "each rank trains alone")):
         about = replace(ABOUT, has_ddp=has_ddp)
-        asked = trial(lambda order, about=about: replace(block(0.01, 0.0), about=about))
+        asked = trial(lambda order, about=about: replace(block(0.01, 0), about=about))
         with pytest.raises(InvalidTrialError, match=words):
             asked._until_steady("ddp")
-
-
-def test_the_same_rounds_are_left_out_on_one_device(trial: Callable[..., ScriptTrial]) -> None:
-    """Else the base is slower by evaluations that several devices are not charged with."""
-    orders = list[Order]()
-
-    def blocks(order: Order) -> BlockDone:
-        orders.append(order)
-        is_evaluated = len(orders) in (2, 4)
-        return block(0.05 if is_evaluated else 0.01, 1.1 if is_evaluated else 1.0)
-
-    asked = trial(blocks)
-    asked._collectives = [1.0]
-    found = asked._measure(["plain"], 0.01, lambda progress: None)
-    assert {each.slowest_s for one in found.rounds for each in one.blocks} == {0.01}
-    assert len(orders) == 6
 
 
 def raised_after(rounds: int) -> Callable[[Order], BlockDone]:
@@ -511,7 +477,7 @@ def raised_after(rounds: int) -> Callable[[Order], BlockDone]:
     def blocks(order: Order) -> BlockDone:
         if next(left, None) is None:
             raise LateTrialError("slow")
-        return block(9.0, QUIET if order.variant == "ddp" else 0.0)
+        return block(9.0, QUIET if order.variant == "ddp" else 0)
 
     return blocks
 
