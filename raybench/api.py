@@ -53,7 +53,7 @@ class Results:
         """The answer in sentences, a line for each question: scaling, causes, what to change, trust."""
         from raybench.report.answer import answer
 
-        return "\n".join(each.words for each in answer(self._analysed.results, self._analysed.left_out))
+        return "\n".join(each.line for each in answer(self._analysed.results, self._analysed.left_out))
 
     @cached_property
     def points(self) -> pd.DataFrame:

@@ -271,7 +271,7 @@ def _answered(record: TrialRecord, scaled: Scaling | None, divided: Waterfall | 
     }
 
 
-def _own_of_a_script(record: TrialRecord) -> Values:
+def own_of_a_script(record: TrialRecord) -> Values:
     """What a script decides itself: as it was counted, or unknown."""
     workload, steps, size = record.config.workload, record.steps, record.config.world_size
     if not isinstance(workload, ScriptSpec):
@@ -298,7 +298,7 @@ def _asked(record: TrialRecord, names: list[str]) -> Values:
             name: getattr(setting, name) if name in Setting.model_fields else config.environment.get(name)
             for name in names
         },
-        **_own_of_a_script(record),
+        **own_of_a_script(record),
     }
 
 

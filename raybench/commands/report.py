@@ -43,6 +43,11 @@ def report(
     if len(sources) > 1 or not directory.is_dir():
         if format_ is not None:
             raise RequestError(f"--format: of a results directory (received {directory})")
+        if any(each.is_dir() for each in sources):
+            raise RequestError(
+                "report: one results directory, or files of step times; compare takes several directories "
+                f"(received {' '.join(map(str, sources))})"
+            )
         from raybench.commands.predict_run import report_files
 
         raise typer.Exit(report_files(sources, scaling, make_console(), quiet=quiet))

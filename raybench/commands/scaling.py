@@ -28,7 +28,7 @@ from raybench.errors import RequestError
 from raybench.spec.load import find_study, load_study
 from raybench.spec.study import Study
 from raybench.spec.user_input import did_you_mean, home_path, real_path
-from raybench.spec.workloads import OWN, OwnCodeSpec
+from raybench.spec.workloads import OWN, OwnCodeSpec, ScriptSpec
 
 Runner = Literal["group", "tune"]
 Tracker = Literal["mlflow", "wandb", "tensorboard"]  # the name of its package as well
@@ -94,6 +94,8 @@ def of_script(options: ScalingOptions) -> ScalingOptions:
         return options
     if options.verify:
         raise RequestError("--verify: two settings in the same rounds, which a script cannot have")
+    if options.smoke and options.study is None:
+        raise RequestError("--smoke: of a study that has small sizes; a script has its own in --args")
     is_module = options.script is None
     script = str(named[0]) if is_module else str(real_path(home_path(named[0])))
     fields = ("script", script), ("is_module", is_module), ("args", options.args)
@@ -161,12 +163,12 @@ def with_workload(options: ScalingOptions, context: typer.Context) -> ScalingOpt
     if unknown := next((name for name in further if name not in fields), None):
         there = [*fields, *(name for each in context.command.params for name in each.opts)]
         field = unknown.strip("-").replace("-", "_")
-        own = f"--set workload.{field}=VALUE is an argument of the study's own code"
-        fields_of = "scaling --help lists the options, show STUDY the fields of its [workload]"
-        raise RequestError(
-            f"no such option: {unknown}{did_you_mean(unknown, there)}",
-            own if isinstance(workload, OwnCodeSpec) else fields_of,
-        )
+        hint = "scaling --help lists the options, show STUDY the fields of its [workload]"
+        if isinstance(workload, ScriptSpec):
+            hint = f'arguments of the script go into --args, as --args "{unknown} ..."'
+        elif isinstance(workload, OwnCodeSpec):
+            hint = f"--set workload.{field}=VALUE is an argument of the study's own code"
+        raise RequestError(f"no such option: {unknown}{did_you_mean(unknown, there)}", hint)
     values = ((fields[name], parsed.toml_or_word(text, name)) for name, text in further.items())
     return replace(options, overrides=(*options.overrides, *values))
 

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from raybench.analysis.labels import trial_words
-from raybench.analysis.summary import METRICS
+from raybench.analysis.summary import METRICS, own_of_a_script
 from raybench.commands.scaling import Tracker
 from raybench.errors import RequestError, printable, text_of
 
 if TYPE_CHECKING:
     from raybench.analysis.results import StudyResults
     from raybench.analysis.summary import Summary
+    from raybench.records.record import TrialRecord
 
 REPORT = "report"
 
@@ -58,13 +59,7 @@ def log_study(tracker: Tracker, results: StudyResults, directory: Path) -> str |
         Run(
             key=each.trial_id,
             name=trial_words(results.study, each.study_request),
-            parameters={
-                **each.config.setting.model_dump(mode="json"),
-                "scaling": each.config.scaling,
-                "world_size": each.config.world_size,
-                "role": each.request.role,
-                "state": each.state,
-            },
+            parameters=_parameters(each),
             metrics=values.get(each.trial_id, {}),
         )
         for each in results.records
@@ -77,6 +72,20 @@ def log_study(tracker: Tracker, results: StudyResults, directory: Path) -> str |
             f"--log {tracker}: not everything was logged: {type(error).__name__}: {text_of(error)}"
         )
     return None
+
+
+def _parameters(record: TrialRecord) -> dict[str, Any]:
+    """Of a trial, without what a script decides on its own and nobody knows."""
+    config = record.config
+    found = {
+        **config.setting.model_dump(mode="json"),
+        "scaling": config.scaling,
+        "world_size": config.world_size,
+        "global_batch_size": config.global_batch_size,
+        "role": record.request.role,
+        "state": record.state,
+    } | own_of_a_script(record)
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _metrics(row: Summary) -> dict[str, float]:

@@ -26,6 +26,8 @@ from raybench.report.table import known
 from raybench.spec.plural import plural
 
 SMOKE = "Smoke run: a small model for a short time. It tests the tool and is not a result."
+FRAGMENTS = ("Failed", "Left out")  # questions whose answers are no sentences
+WIDEST = 2.0  # the ends of a speed-up's interval differ by more: it says nothing
 LEAST_SHARE = 0.01  # of a step; less is not worth a word
 MUCH_OFFSET = 0.03  # of a step, or a tenth of what is lost: the parts named are more than that
 MUCH_UNKNOWN = 0.1  # of a step: worth more rounds
@@ -43,10 +45,15 @@ class Clause:
     question: str
     words: str
 
+    @property
+    def line(self) -> str:
+        """The words where nothing else says what they answer."""
+        return f"{self.question}: {self.words}" if self.question in FRAGMENTS else self.words
+
 
 def answer_of(results: StudyResults) -> str:
     """The whole answer in one line."""
-    return " ".join(each.words for each in answer(results))
+    return " ".join(each.line for each in answer(results))
 
 
 def answer(results: StudyResults, left_out: Sequence[str] = ()) -> list[Clause]:
@@ -110,12 +117,20 @@ def _scaling(results: StudyResults) -> list[str]:
         return [*steps, rate, "no smaller number of devices was measured to compare with"]
     base = scaling.baseline.world_size
     few = "one" if base == 1 else f"{base:,}"
+    if _is_too_wide(speedup):
+        _, low, high = aligned(*(speedup.value, speedup.low, speedup.high))
+        wide = f"{many} train {low} to {high} times as fast as {few}, which is too wide to go by"
+        return [*steps, wide, f"this is {at}, and more visits (`measure.visits`) narrow it"]
     only = "only " if speedup.high < 1 else ""
     fast = f"{many} train {only}{speedup.value:.2f} times as fast as {few}"
     more = ", which is superlinear" if efficiency.low > 1 else ""
     others = _other_batches(results, headline, "also " if only else "") if base == 1 else ""
     where = f"this is {at}{f', and {others}' if others else ''}"
     return [*steps, f"{fast}, with {efficiency.value:.0%} efficiency{more}", where]
+
+
+def _is_too_wide(speedup: Estimate) -> bool:
+    return speedup.high > WIDEST * max(speedup.low, 0.0)
 
 
 def _other_batches(results: StudyResults, headline: TrialRecord, also: str) -> str:
@@ -141,8 +156,10 @@ def _other_batches(results: StudyResults, headline: TrialRecord, also: str) -> s
 
 def _why(results: StudyResults) -> list[str]:
     """The share of the step that is lost, the parts of it that are certain, and communication in any case."""
-    waterfall = results.waterfall
+    waterfall, scaling = results.waterfall, results.headline_scaling
     if waterfall is None or waterfall.world_size == 1:
+        return []
+    if scaling is not None and scaling.speedup is not None and _is_too_wide(scaling.speedup):
         return []
     shares = shares_of_step(waterfall)
     shares.pop(PART_WORDS["ideal"], None)

@@ -37,7 +37,7 @@ def print_summary(results: StudyResults, console: Console, *, commands: bool = T
     print_table(verification_table(results), console)
     _print_failures(results, console, commands)
     for each in answer(results):
-        console.print(Text(each.words, style="bold"))
+        console.print(Text(each.line, style="bold"))
     if use := to_use(results):
         console.print(Text(f"\nUse it: {use.label} as code, at the end of the report"))
 

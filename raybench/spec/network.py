@@ -29,6 +29,8 @@ Range = Annotated[
     tuple[PositiveFloat, PositiveFloat],
     BeforeValidator(lambda value: (value, value) if isinstance(value, int | float) else value),
 ]
+# fields with a range, and whether more is better (1) or worse (-1)
+RANGES = {"bytes_per_s": 1, "latency_s": -1, "local_bytes_per_s": 1, "local_latency_s": -1}
 Line = tuple[float, float]  # of an all-reduce: s, and s for each byte
 
 
@@ -58,6 +60,9 @@ class Network(Model):
     def _carries(self) -> Network:
         if self.bytes_per_s is None and self.local_bytes_per_s is None:
             raise ValueError("bytes_per_s of the links, or local_bytes_per_s of the one node")
+        for name, sign in RANGES.items():
+            if (ends := getattr(self, name)) is not None and sign * ends[0] > sign * ends[1]:
+                raise ValueError(f"{name}: a range is from worst to best (received {list(ends)})")
         return self
 
     def nodes(self, world_size: int) -> int:

@@ -32,6 +32,7 @@ from raybench.spec.workloads import ScriptSpec, WorkloadSpec
 MOST_STARTS = 20  # of the workers, for one study
 MOST_VISITS = 100  # of one setting at one world size
 MOST_AS_IF = 4  # further numbers of devices: each is one more block in a round
+AsIfDevices = Annotated[PositiveInt, Field(le=2**20)]
 MOST_SEEDS = 1000
 
 
@@ -101,7 +102,7 @@ class ScalingSpec(Model):
         description="pack takes as few nodes as can be, spread one device of each in turn, a list of ranks "
         "is itself",
     )
-    as_if: Annotated[Listed[PositiveInt], Field(max_length=MOST_AS_IF)] | None = Field(
+    as_if: Annotated[Listed[AsIfDevices], Field(max_length=MOST_AS_IF)] | None = Field(
         None,
         description="further numbers of devices, measured in the rounds of the target world size as if there "
         "were that many: collectives last as long as on them; unset: in a last visit the next two doublings "
@@ -350,6 +351,8 @@ class Study(Model):
                     f"knobs.{name}: neither DDP nor the script's arguments take it; {{{name}}} in --args "
                     f"does (received {', '.join(map(str, values))})"
                 )
+        if self.optimizer != OptimizerSpec():
+            raise ValueError("optimizer: a script has its own")
         if self.knobs.has_max:
             raise ValueError('knobs.batch_size: numbers for a script, which is not probed for "max"')
         if self.measure.profile:
@@ -366,8 +369,8 @@ class Study(Model):
             return
         if isinstance(self.workload, ScriptSpec):
             raise ValueError("scaling.as_if: not of a script, whose collectives are its own")
-        if "ddp" not in self.knobs.values("strategy"):
-            raise ValueError("scaling.as_if: of strategy ddp alone, which knobs.strategy does not hold")
+        if self.knobs.values("strategy")[0] != "ddp":
+            raise ValueError("scaling.as_if: of strategy ddp, the first one of knobs.strategy")
         for size in asked:
             if self.network is not None:
                 self.network.nodes(size)

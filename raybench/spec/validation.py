@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from raybench.spec.knobs import BUCKET_RULE, Knobs
-from raybench.spec.study import Study
+from raybench.spec.study import MOST_AS_IF, Study
 from raybench.spec.sweep import ELEMENT_BYTES
 from raybench.spec.user_input import did_you_mean, literal, nearest, received
 from raybench.spec.workloads import OWN, WORKLOADS, kind_of
@@ -27,6 +27,7 @@ _TYPES = {
     "world_sizes": 'whole numbers of at least 2, each once, or "all"',
     "scaling.world_sizes": 'whole numbers above 0, each once, or "all"',
     "scaling.placement": '"pack", "spread" or ranks, each once, such as [0, 1]',
+    "scaling.as_if": f"at most {MOST_AS_IF} whole numbers above 0, each once, none above {2**20:,}",
     "knobs.bucket_cap_mb": BUCKET_RULE,
     "network": "text such as 8x400Gbit/s, or a table of its own",
     "training.seeds": "a number of seeds above 0, or whole numbers of at least 0, each once",

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -111,6 +112,8 @@ def asked(monkeypatch: pytest.MonkeyPatch, directory: Path) -> list[scaling.Scal
             {"world_sizes": "all", "batch_sizes": (64, "max")},
             ["--world-sizes", "all", "--batch-sizes", "64,max"],
         ),
+        ({"world_sizes": range(1, 3)}, ["--world-sizes", "1,2"]),
+        ({"batch_sizes": np.array([32, 64])}, ["--batch-sizes", "32,64"]),
         ({"bucket_cap_mb": [1, 2.5, "default"]}, ["--bucket-cap-mb", "1,2.5,default"]),
         ({"time_budget": "10m", "precision": "bf16"}, ["--time-budget", "10m", "--precision", "bf16"]),
         ({"time_budget": 90, "trials": 3}, ["--time-budget", "90", "--trials", "3"]),

@@ -277,11 +277,11 @@ class ScriptTrial:
         if late:
             # where all are, one may wait for another
             which = f"rank {late[0]}: " if len(late) < len(answers) else ""
-            steps = f"after {self._num_steps}" if self._num_steps else "without any"
+            steps = f"after {self._num_steps} steps" if self._num_steps else "without a step"
             seconds = DEADLINE_SHARE * self._request.timeout_s
             raise LateTrialError(
-                f"{which}the script hangs, or is slow: {seconds:.0f} s are over {steps} optimizer steps "
-                f"(measure.timeout_seconds){HINT}"
+                f"{which}the script hangs, or is slow: {seconds:.0f} s are over {steps} of a torch.optim "
+                f"optimizer (measure.timeout_seconds){HINT}"
             )
         ended = [each for each in answers if isinstance(each, Ended)]
         failures = [each.failure for each in ended if each.failure is not None]

@@ -291,6 +291,7 @@ def test_a_refused_resume_leaves_the_directory_free_and_as_it_was(results):
 def test_reports_of_what_is_none(tmp_path):
     assert "no such directory" in refused(command("report", tmp_path / "none"))
     assert "not a results directory" in refused(command("report", tmp_path))
+    assert "compare takes several directories" in refused(command("report", tmp_path, tmp_path))
 
 
 # --- what answers at once
@@ -390,6 +391,8 @@ def test_an_option_that_neither_command_nor_workload_has_offers_the_nearest():
         ends = f", did you mean {meant}?" if meant else ""
         assert refused(scaling("mlp_scaling", typed, "8")).startswith(f"no such option: {typed}{ends}\n")
     assert "workload.hidden_dim: a whole number" in refused(scaling("mlp_scaling", "--hidden-dim"))
+    assert '--args "--lr ..."' in refused(scaling("train.py", "--lr", "0.1"))
+    assert "--smoke: of a study that has small sizes" in refused(scaling("train.py", "--smoke"))
     assert refused(scaling("mlp_scaling", "default")) == "STUDY: one study (received mlp_scaling default)\n"
 
 

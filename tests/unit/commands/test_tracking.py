@@ -17,8 +17,9 @@ from raybench.errors import RequestError
 from raybench.machine.environment import capture
 from raybench.machine.host import Resources
 from raybench.records.store import ResultsDirectory
+from raybench.spec import Setting
 from raybench.workloads import Checked
-from tests.unit.studies import failed, grid, study
+from tests.unit.studies import asked, failed, grid, study
 
 
 def test_a_missing_package_is_refused_with_the_line_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,6 +84,24 @@ def test_a_tracker_that_fails_is_a_line_and_costs_nothing(said: Any, monkeypatch
     code, words = said()
     assert code == 130
     assert words == "note: --log mlflow: not everything was logged: ConnectionError: no answer from there\n"
+
+
+def test_of_a_script_only_what_is_known_of_it_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows its buckets and accumulation, nor, on several devices, whether it has DDP."""
+    from raybench.analysis.results import analyse
+
+    logged: list[Any] = []
+    monkeypatch.setattr(tracking, "_TRACKERS", {"wandb": lambda *given: logged.append(given)})
+    script = {"script": "train.py", "args": "--bs {batch_size}"}
+    spec = study(workload=script, knobs={"batch_size": [8]})
+    record = failed(asked(spec, "scaling", Setting(batch_size=8), 2), "oom", "planted")
+    assert tracking.log_study("wandb", analyse(spec, [record]), tmp_path) is None
+    ((_, (trial,), _),) = logged
+    known = trial.parameters
+    assert {"bucket_cap_mb", "gradient_compression", "gradient_accumulation", "strategy"}.isdisjoint(known)
+    assert (known["batch_size"], known["global_batch_size"]) == (8, 16)
 
 
 def test_a_trial_without_figures_has_its_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

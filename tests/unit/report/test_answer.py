@@ -310,6 +310,22 @@ def test_communication_is_named_where_it_is_uncertain() -> None:
     assert why_of(third).endswith("% to contention, 5% to communication, the rest to other parts.")
 
 
+def test_an_interval_that_says_nothing_is_not_an_answer() -> None:
+    """One visit of two devices whose rounds differ by a factor of ten: no efficiency, and no causes."""
+    spec = study(knobs={"batch_size": [64]})
+    results = analyse(
+        spec, grid(spec, [1, 2], FakeRunner(lambda *_: StepCosts(plain_s=0.010), Noise(block=1.5)))[0]
+    )
+    assert results.headline_scaling is not None
+    speedup = results.headline_scaling.speedup
+    assert speedup is not None
+    assert speedup.high > 2 * speedup.low
+    (said,) = _clauses(results, "Scaling")
+    assert "too wide to go by" in said
+    assert "efficiency" not in said
+    assert _clauses(results, "Why") == []
+
+
 def test_more_than_linear_is_said() -> None:
     spec = study(knobs={"batch_size": [64]})
     for contention_s, is_said in ((-0.003, True), (-0.0001, False)):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from raybench.analysis.cost import run_of
 from raybench.analysis.results import StudyResults, analyse
+from raybench.analysis.simulate.as_if import as_if_on
 from raybench.analysis.simulate.outlook import Outlook, outlook, shapes_of
 from raybench.analysis.simulate.sources import group_of_study
 from raybench.records.requests import AsIf
@@ -132,3 +134,17 @@ def test_what_was_measured_or_simulated_over_a_network_is_not_proposed_over_anot
         assert required_table(more).rows
         assert "--as-if" not in required_table(more).caption
     assert "--as-if 4,8,16 --network" in required_table(found(trial())).caption
+
+
+def test_the_answer_names_the_ends_of_what_lies_beyond_the_devices_here() -> None:
+    """Not two devices as if on two, which the report says already."""
+    more = found(trial(), exact(1e9), (2, 4, 8, 16))
+    assert [each.shape.world_size for each in more.points] == [2, 4, 8, 16]
+    assert [words.split()[0] for words in more_sentences(more)] == ["4", "16"]
+
+
+def test_an_upper_bound_of_the_step_is_a_lower_one_of_the_speedup() -> None:
+    asked = as_if_on(exact(1e9), 8, "cpu")
+    bound, sure = (more_sentences(found(with_as_if(trial(), asked, shorter_s=each))) for each in (0.02, 0.0))
+    assert re.search(r"would train at least [\d.]+ times as fast as one", bound[0])
+    assert re.search(r"would train [\d.]+ to [\d.]+ times as fast as one", sure[0])

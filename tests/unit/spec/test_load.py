@@ -342,6 +342,14 @@ def test_a_script_s_ddp_takes_the_knobs_that_the_study_names_at_their_defaults_t
     assert set(study.workload.ddp_knobs) == set(knobs)
 
 
+def test_a_script_has_an_optimizer_of_its_own():
+    script = {"script": "train.py", "args": "--bs {batch_size}"}
+    study = resolve({"name": "mine", "workload": script})
+    assert resolve(study.model_dump()) == study
+    with pytest.raises(RequestError, match=r"^optimizer: a script has its own"):
+        resolve({"name": "mine", "workload": script, "optimizer": {"name": "adam"}})
+
+
 @pytest.mark.parametrize("more", [{"knobs": {"batch_size": [8, 16]}}, {"scaling": {"mode": "strong"}}])
 def test_samples_of_a_step_are_typed_of_one_batch_on_any_number_of_devices(more):
     script = {"script": "train.py", "args": "--bs {batch_size}", "samples_per_step": 8}

@@ -104,6 +104,14 @@ def test_one_node_has_no_more_devices_than_it_has() -> None:
         network.lines(16)
 
 
+@pytest.mark.parametrize("ends", [{"bytes_per_s": [2e9, 1e9]}, {"latency_s": [1e-6, 2e-6]}])
+def test_a_range_is_from_worst_to_best(ends: dict[str, list[float]]) -> None:
+    given = {"devices_per_node": 8, "bytes_per_s": 1e9} | ends
+    Network.model_validate(given | {name: each[::-1] for name, each in ends.items()})
+    with pytest.raises(ValidationError, match="a range is from worst to best"):
+        Network.model_validate(given)
+
+
 def test_a_network_carries_something() -> None:
     with pytest.raises(ValidationError, match="bytes_per_s of the links"):
         Network(devices_per_node=8)
