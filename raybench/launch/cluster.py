@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import platform
+import shutil
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -22,6 +23,7 @@ from raybench.launch.liveness import RayAlive, await_end, end_callers, in_thread
 from raybench.launch.nodes import LONGEST_ERROR, Node, alive_nodes, free_nodes, on_each_node
 from raybench.launch.runtime_env import runtime_environment
 from raybench.machine import gpus, host, network
+from raybench.machine.child import folder_of
 from raybench.machine.environment import Environment, capture
 from raybench.machine.host import DeviceKind, Resources, WorkerNeeds
 from raybench.spec.workloads import WorkloadSpec
@@ -380,10 +382,14 @@ class Cluster:
         for child in started:
             with suppress(psutil.NoSuchProcess):
                 children += child.children(recursive=True)
+        folders = list[str]()
         for child in children:
             with suppress(psutil.NoSuchProcess):
+                folders.append(folder_of(child.cmdline()))
                 child.kill()
         psutil.wait_procs(children, timeout=KILLED_S)
+        for folder in filter(None, folders):  # of scripts, which cannot remove them any more
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _where(self) -> dict[str, Any]:
         if not self.is_local:

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, Pipe
 from time import monotonic
@@ -26,7 +26,7 @@ CHILD = """
 import pickle, sys
 sys.path[:] = pickle.load(sys.stdin.buffer)
 from raybench.machine.child import run
-run(int(sys.argv[1]))
+run(int(sys.argv[1]), sys.argv[2])
 """
 
 
@@ -46,7 +46,7 @@ class Child:
         self._end, other = Pipe()
         with other:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", CHILD, str(other.fileno())],
+                [sys.executable, "-P", "-c", CHILD, str(other.fileno()), folder],
                 stdin=subprocess.PIPE,
                 pass_fds=[other.fileno()],
                 start_new_session=True,  # a Ctrl-C is for this process, which ends that one
@@ -54,7 +54,7 @@ class Child:
             )
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # it has ended at once, which ``receive`` says
-            self._process.stdin.write(pickle.dumps([*sys.path]) + pickle.dumps((function, folder)))
+            self._process.stdin.write(pickle.dumps([*sys.path]) + pickle.dumps(function))
             self._process.stdin.flush()  # it stays open: its end says that this process is gone
 
     def send(self, item: object) -> None:
@@ -90,10 +90,15 @@ class Child:
         self._end.close()
 
 
-def run(descriptor: int) -> None:
+def folder_of(command: Sequence[str]) -> str:
+    """What a process started by this ``command`` would remove at its end; empty: it is no ``Child``."""
+    return command[-1] if CHILD in command else ""
+
+
+def run(descriptor: int, folder: str) -> None:
     """What the new process does."""
     os.set_inheritable(descriptor, False)
-    function, folder = pickle.load(sys.stdin.buffer)
+    function = pickle.load(sys.stdin.buffer)
     watch = threading.Thread(target=_end_with_the_other, args=(os.dup(0), folder), daemon=True)
     watch.start()
     nothing = os.open(os.devnull, os.O_RDONLY)

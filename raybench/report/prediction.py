@@ -305,7 +305,7 @@ def more_table(more: MoreDevices | None, work: Work, price: float | None) -> Tab
         numbers("speed-up", lambda each: each.speedup, factor),
         numbers("efficiency", lambda each: each.efficiency, percent),
         *([numbers(f"by {law.law}'s law", by_law, times)] if law else []),
-        *of_runs[-1:],
+        *of_runs,
     ]
     a_run = f" A run is {run_words(work.epochs)}." if of_runs else ""
     return make_table(MORE, f"{how_words(more)}{a_run}", columns, more.points)

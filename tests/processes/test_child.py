@@ -8,14 +8,16 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
 from raybench.errors import RequestError
 from raybench.launch.cluster import Cluster
 from raybench.launch.readable import check_workload
 from raybench.machine import child
-from raybench.machine.child import call_apart
+from raybench.machine.child import Child, call_apart, folder_of
 from raybench.machine.host import WorkerNeeds
 from raybench.spec.load import resolve
 from tests.processes.starting import LIMIT_S
@@ -131,3 +133,16 @@ def test_it_ends_with_the_process_that_asked(tmp_path: Path) -> None:
     os.kill(asking, signal.SIGKILL)
     os.waitpid(asking, 0)
     assert _is_gone(int(mark.read_text()))
+
+
+def _waits(end: Any) -> None:
+    end.recv()
+
+
+def test_whoever_ends_a_child_knows_the_folder_that_goes_with_it(tmp_path: Path) -> None:
+    started = Child(_waits, folder=str(tmp_path))
+    try:
+        assert folder_of(psutil.Process(started._process.pid).cmdline()) == str(tmp_path)
+    finally:
+        started.close()
+    assert folder_of(psutil.Process().cmdline()) == ""

@@ -163,7 +163,10 @@ class ScriptTrial:
         held.callback(lambda: files.append(RankFile(name, self._process.close())))
         reports = self._reports()
         if reports is None:
-            raise InvalidTrialError(f"the script made no step of a torch.optim optimizer{HINT}")
+            raise InvalidTrialError(
+                "the script made no step of a torch.optim optimizer; one that goes on from a checkpoint may have "
+                f"found that of an earlier trial{HINT}"
+            )
         about = [report.about for report in reports]
         if any((each.world_size or 1) != self._team.size for each in about):
             raise InvalidTrialError(
