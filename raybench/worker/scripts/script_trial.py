@@ -164,8 +164,8 @@ class ScriptTrial:
         reports = self._reports()
         if reports is None:
             raise InvalidTrialError(
-                "the script made no step of a torch.optim optimizer; one that goes on from a checkpoint may have "
-                f"found that of an earlier trial{HINT}"
+                "the script made no step of a torch.optim optimizer; one that goes on from a checkpoint may "
+                f"have found that of an earlier trial{HINT}"
             )
         about = [report.about for report in reports]
         if any((each.world_size or 1) != self._team.size for each in about):
