@@ -130,6 +130,8 @@ FIX: Mapping[FindingName | Reason, str] = {
     FindingName.UNATTRIBUTED_LOSS: "measure it as a workload with memory to spare, which divides the loss",
     Reason.NO_PARTS: "measure plain DDP too, whose loss can be divided",
     Reason.NOT_LEFT_OUT: "measure without what keeps this loss undivided: {why}",
+    Reason.OWN_COLLECTIVES: "measure it as a workload, or without the script's own collectives in every step "
+    "(of transformers' Trainer, --average_tokens_across_devices False)",
     Reason.SEARCHED: "use --resume to measure the scaling curve, which divides the loss",
     Reason.OVERSUBSCRIBED: "run on as many cores as workers",
     Reason.QUOTA: "use fewer workers or threads, or raise the limit (resources.limits.cpu, --cpus)",

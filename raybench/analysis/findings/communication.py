@@ -181,7 +181,7 @@ def unattributed_loss(case: Case) -> Finding | None:
         values["least_communication_s"] = min(least_s, lost.low)
         values["most_communication_s"] = min(replay.high, lost.high)
     strategy, why = case.config.setting.strategy, case.steps.missing.get("local")
-    reason, named = None, dict[str, str]()
+    reason, named = Reason.OWN_COLLECTIVES if case.steps.local_collectives else None, dict[str, str]()
     if case.record.request.role == "search":
         reason = Reason.SEARCHED
     elif strategy == "fsdp" and not case.steps.collective_bytes:  # an older record

@@ -124,6 +124,7 @@ class Reason(StrEnum):
     SEARCHED = auto()  # a trial of the search, which has no other variants
     NO_PARTS = auto()  # of a strategy or script without DDP, whose transfers cannot be left out
     NOT_LEFT_OUT = auto()  # of a script with DDP, for the reason that it names
+    OWN_COLLECTIVES = auto()  # of a script, in each step
     # too few cores
     OVERSUBSCRIBED = auto()
     QUOTA = auto()

@@ -222,6 +222,11 @@ def test_why_the_loss_of_a_script_is_not_divided_is_said_with_the_fix() -> None:
         for size in (1, 2)
     ]
     records = run_all(FakeRunner(lambda *_: costs, QUIET), requests)[0]
+    gathers = records[1].steps
+    assert gathers is not None
+    gathers = gathers.model_copy(update={"local_collectives": 1})
+    results = analyse(spec, [records[0], records[1].model_copy(update={"result": gathers})])
+    assert results.diagnosis[0].reason is Reason.OWN_COLLECTIVES
     for gradient_bytes, fix in (
         (1000, "measure without what keeps this loss undivided: it gathers a count"),
         (None, "measure plain DDP too, whose loss can be divided"),
