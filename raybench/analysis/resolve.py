@@ -178,9 +178,15 @@ class Facts:
     @cached_property
     def best(self) -> TrialRecord | None:
         """The best by the first objective of what was chosen; None where there was no choice."""
-        suggested = choice.suggestions(self.study, self.records, self.compared_at)
+        place = self.compared_at, choice.default_placement(self.study, self.compared_at)
+        tried = {  # failed ones too
+            self.fit.buckets.key(each.config)
+            for each in self.records
+            if each.request.kind == "steps" and each.request.role in COMPARED_ROLES
+            if (each.config.world_size, each.config.placement) == place
+        }
         winner = choice.first_by(self.chosen, self.study.search.objectives[0])
-        return winner.record if winner is not None and len(suggested) > 1 else None
+        return winner.record if winner is not None and len(tried) > 1 else None
 
     @cached_property
     def is_best_better(self) -> bool:
