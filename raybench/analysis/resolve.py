@@ -1,11 +1,10 @@
-"""A study's records resolved: every setting's figures by one fit, the default, the best, the curves.
+"""A study's records resolved: every setting's figures by one fit, the default, the best.
 
 What every further analysis begins with.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -34,9 +33,6 @@ from raybench.spec.workloads import ScriptSpec
 ALIKE = 0.05  # relative, of batches that are one
 
 
-Curve = tuple[TrialRecord, ...]  # one setting over the world sizes, the smallest first
-
-
 @dataclass(frozen=True)
 class Facts:
     """What the records of a study say; of records with one id the last counts.
@@ -54,7 +50,6 @@ class Facts:
     fit: Fit
     scalings: Mapping[str, Scaling]
     waterfalls: Mapping[str, Waterfall | None]
-    curves: tuple[Curve, ...]
     headline: TrialRecord | None  # the default at the target, or the nearest to it that is complete
     headline_label: str
     largest: tuple[LargestFit, ...]  # batches that fit, for ``batch_size = "max"``
@@ -88,7 +83,7 @@ class Facts:
         return self.reference_of(record.config) or record
 
     def reference_of(self, config: Configuration) -> TrialRecord | None:
-        """The same of a setting; None where no curve and no search has it."""
+        """The same of a setting; None where it was neither scaled nor searched."""
         return self._references.get(self.fit.buckets.key(config))
 
     @cached_property
@@ -272,7 +267,6 @@ def resolve(study: Study, records: Sequence[TrialRecord], environment: Environme
         fit=fit,
         scalings=scalings,
         waterfalls={trial_id: divided for trial_id, (_, divided) in figures.items()},
-        curves=tuple(curves(study, references)),
         headline=headline,
         headline_label=label(study, headline.config) if headline else "",
         largest=largest,
@@ -336,31 +330,3 @@ def _in_numbers(study: Study, records: Sequence[TrialRecord]) -> tuple[Study, tu
     largest = largest_by_setting(found, study, sizes or [1], target, device)
     knobs = knobs_in_numbers(study.knobs, largest, found, device)
     return study.model_copy(update={"knobs": knobs}), found
-
-
-def curves(study: Study, measured: Sequence[TrialRecord]) -> list[Curve]:
-    """One curve for each setting, variables and kind of placement, the default's first.
-
-    ``measured`` has one trial for each setting.
-    """
-    by_role = ([each for each in measured if each.request.role == role] for role in ("scaling", "search"))
-    scaled = next(filter(None, by_role), [])
-    groups: list[list[TrialRecord]] = []
-    alike = defaultdict[Hashable, list[list[TrialRecord]]](list)  # groups by what they ask on one device
-    for record in sorted(scaled, key=lambda each: -each.config.world_size):
-        rivals = alike[record.config.key(1, Configuration.ANY_SIZE)]
-        # A trial on one device belongs to every setting that is the same there.
-        joined = [group for group in rivals if _on_one_curve(group[0].config, record.config)]
-        for group in joined:
-            group.append(record)
-        if not joined:
-            groups.append([record])
-            rivals.append(groups[-1])
-    found = [tuple(sorted(group, key=lambda record: record.config.world_size)) for group in groups]
-    return sorted(found, key=lambda curve: not choice.is_default(study, curve[-1].config))
-
-
-def _on_one_curve(largest: Configuration, config: Configuration) -> bool:
-    if not largest.same_question(config) or largest.world_size == config.world_size:
-        return False
-    return config.world_size == 1 or largest.placement == config.placement

@@ -69,6 +69,7 @@ class Baseline:
 class Scaling:
     """How fast a setting is, and how well it scales. ``None`` where there is no baseline."""
 
+    world_size: int
     step_time_s: Estimate  # the typical step
     mean_step_s: Estimate  # over all rounds: of this totals are made
     samples: float  # of all devices in a step
@@ -97,6 +98,30 @@ class Scaling:
     def is_baseline(self) -> bool:
         """Whether it is what others are held against: its own speed-up is 1, without an interval."""
         return self.speedup is not None and self.speedup.low == self.speedup.high == 1.0
+
+    @property
+    def over_one(self) -> Estimate | None:
+        """The speed-up over one device, whose own is 1; None: it is over several, or over nothing."""
+        return self.speedup if self.baseline is not None and self.baseline.world_size == 1 else None
+
+    @property
+    def one_device(self) -> Scaling | None:
+        """The one device over which the speed-up of several is; None: it is of one, or not over one."""
+        base = self.baseline
+        if base is None or base.world_size > 1 or self.world_size == 1:
+            return None
+        share, one = 1 / (self.world_size * base.sample_ratio), _exactly_one(base.step_time_s)
+        return Scaling(
+            world_size=1,
+            step_time_s=base.step_time_s,
+            mean_step_s=base.mean_step_s,
+            samples=share * self.samples,
+            tokens=self.tokens and share * self.tokens,
+            baseline=base,
+            speedup=one,
+            mean_speedup=one,
+            efficiency=one,
+        )
 
 
 @dataclass(frozen=True)
@@ -179,7 +204,7 @@ class Fit:
         steps, config, found = record.steps, record.config, self.efficiency(record)
         assert steps is not None
         step_s, mean_s = self._times(self.unit(record))
-        alone = Scaling(step_s, mean_s, steps.samples_per_step, steps.tokens_per_step)
+        alone = Scaling(config.world_size, step_s, mean_s, steps.samples_per_step, steps.tokens_per_step)
         if found is not None:
             size, strategy = 1, "single"
             if found.base is not None:
@@ -294,25 +319,3 @@ def alongside(record: TrialRecord, default: TrialRecord | None) -> Scaling:
     factor = reference_s / fit.pool.time(anchor).value
     step_s, mean_s = (each.scaled(factor) for each in (found.step_time_s, found.mean_step_s))
     return replace(found, step_time_s=step_s, mean_step_s=mean_s)
-
-
-def one_device(record: TrialRecord, found: Scaling) -> Scaling | None:
-    """The one device over which the speed-up ``found`` of ``record`` is.
-
-    None where the speed-up is over nothing, or over several devices.
-    """
-    base, config = found.baseline, record.config
-    if base is None or found.speedup is None or base.world_size > 1 or config.world_size == 1:
-        return None
-    share, tokens = 1 / (config.world_size * base.sample_ratio), found.tokens
-    one = _exactly_one(base.step_time_s)
-    return Scaling(
-        step_time_s=base.step_time_s,
-        mean_step_s=base.mean_step_s,
-        samples=share * found.samples,
-        tokens=tokens and share * tokens,
-        baseline=base,
-        speedup=one,
-        mean_speedup=one,
-        efficiency=one,
-    )
