@@ -19,7 +19,7 @@ from raybench.analysis.objectives import Candidate, is_better
 from raybench.analysis.parity import wrong_losses
 from raybench.analysis.reference import known_buckets
 from raybench.analysis.scaling import Fit, Scaling
-from raybench.analysis.stats.pool import MOST_JOINT, Array, Spreads
+from raybench.analysis.stats.pool import MOST_JOINT, Array
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.stats.verdict import Gain, gain_of
 from raybench.analysis.waterfall import Waterfall
@@ -248,7 +248,7 @@ def resolve(study: Study, records: Sequence[TrialRecord], environment: Environme
     asked = [record for record in everything if record.request.kind == "steps"]
     target = choice.target_world_size(study, (record.config.world_size for record in asked))
     buckets = known_buckets(study, measured)
-    fit = Fit(measured, buckets, spreads_of(environment))
+    fit = Fit(measured, buckets, environment.spreads if environment else None)
     references = [
         record
         for record in measured
@@ -271,12 +271,6 @@ def resolve(study: Study, records: Sequence[TrialRecord], environment: Environme
         headline_label=label(study, headline.config) if headline else "",
         largest=largest,
     )
-
-
-def spreads_of(environment: Environment | None) -> Spreads | None:
-    """What the machine has shown; None: nothing."""
-    shown = environment.spreads if environment else None
-    return Spreads(shown.trial, shown.unit, shown.start, shown.start_unit) if shown else None
 
 
 def _as_counted(study: Study, records: Sequence[TrialRecord]) -> tuple[Study, tuple[TrialRecord, ...]]:
