@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from raybench.analysis.objectives import MAXIMIZED, Candidate, objective_value, pareto_front, price_of
-from raybench.analysis.reference import known_buckets, one_of_equal
 from raybench.analysis.scaling import Fit, Scaling
 from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
@@ -63,24 +62,6 @@ def target_world_size(study: Study, world_sizes: Iterable[int]) -> int:
     """
     listed = study.scaling.world_sizes
     return max(world_sizes if listed == "all" else listed, default=1)
-
-
-def suggestions(study: Study, records: Iterable[TrialRecord], target: int) -> list[TrialRecord]:
-    """A trial of each setting that was tried at the target world size and the first placement, failed ones
-    too.
-
-    Of settings that are the same thing one; a complete one before others.
-    """
-    placement = default_placement(study, target)
-    there = [
-        record
-        for record in records
-        if record.request.kind == "steps"
-        and record.request.role in COMPARED_ROLES
-        and record.config.world_size == target
-        and record.config.placement == placement
-    ]
-    return one_of_equal(there, known_buckets(study, there))
 
 
 def objective_values(

@@ -7,14 +7,13 @@ steps is their sum, and the rare slow ones that an estimator of the typical step
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
 from raybench.analysis.labels import label
 from raybench.analysis.objectives import price_of
 from raybench.analysis.resolve import Facts
-from raybench.analysis.scaling import one_device, scaling
+from raybench.analysis.settings import SettingPoint, scaled_settings
 from raybench.analysis.stats.statistics import (
     LEAST_VALUES,
     POSITIVE,
@@ -24,7 +23,6 @@ from raybench.analysis.stats.statistics import (
     unpaired_ratio,
 )
 from raybench.analysis.training import TrainedGroup, TrainingResults, over_seeds
-from raybench.records.record import TrialRecord
 
 MILLION = 1e6
 RUNS = 10  # that savings are given for
@@ -50,13 +48,9 @@ class Cost:
 
 @dataclass(frozen=True)
 class CostPoint:
-    """What a run costs in one trial, and how that compares with one device.
+    """What a run costs with a setting on one number of devices, and how that compares with one device."""
 
-    ``world_size`` is the record's, or 1: of one device that was measured in the rounds of several only.
-    """
-
-    record: TrialRecord
-    world_size: int
+    at: SettingPoint
     label: str
     cost: Cost
     speedup: Estimate | None = None  # over one device, by mean steps
@@ -64,12 +58,6 @@ class CostPoint:
     saved_s: Estimate | None = None  # over ``RUNS`` runs, against one device; negative: lost
     saved_money: Estimate | None = None
     is_trained: bool = False  # made of the epochs that were trained, else of steps
-
-
-def steps_time(record: TrialRecord, samples: float, step_s: Estimate | None = None) -> Estimate:
-    """``samples`` by the steps of a complete record, in s; ``step_s``: its mean step where it is known."""
-    assert record.steps is not None
-    return (step_s or scaling(record).mean_step_s).scaled(samples / record.steps.samples_per_step)
 
 
 def run_of(epoch_samples: float | None = None, epochs: float | None = None) -> Work:
@@ -80,45 +68,31 @@ def run_of(epoch_samples: float | None = None, epochs: float | None = None) -> W
 
 
 def costs(results: Facts, run: Work, training: TrainingResults | None) -> tuple[CostPoint, ...]:
-    """What a run costs at every point of every curve, in the curves' order; nothing of oversubscribed trials.
+    """What a run costs with each setting that was scaled, on each number of devices; none oversubscribed.
 
-    One device that has no trial of its own stands there as it was in the rounds of the most devices. Runs
-    that were trained stand in the place of those by steps; of one device only where several were trained too.
+    Runs that were trained stand in the place of those by steps; of one device only where several were trained
+    too.
     """
     training = training if run.epochs else None
-    found, seen = list[CostPoint](), set[str]()
-    for there in results.curves:
-        if there[0].config.world_size > 1 and not there[-1].config.oversubscribed:
-            found += _one_alongside(results, there[-1], run)
-        for record in there:
-            if record.trial_id not in seen and not record.config.oversubscribed:
-                point = _by_steps(results, record, run)
-                found.append(_as_trained(results, point, run, training) if training else point)
-            seen.add(record.trial_id)
-    return tuple(found)
+    points = (point for each in scaled_settings(results) for point in each.points)
+    found = dict[tuple[str, int], CostPoint]()  # one device may be a point of several settings
+    for at in (point for point in points if not point.config.oversubscribed):
+        point = _by_steps(results, at, run)
+        found[at.record.trial_id, at.world_size] = (
+            _as_trained(results, point, run, training) if training and at.is_measured else point
+        )
+    return tuple(found.values())
 
 
-def _one_alongside(results: Facts, record: TrialRecord, run: Work) -> Iterator[CostPoint]:
-    """One device in the rounds of a trial on several; nothing where it was not measured in them."""
-    one, config = one_device(record, results.scaling(record)), record.config
-    if one is None or one.baseline is None:
-        return
-    times = config.world_size * one.baseline.sample_ratio  # its steps, for the samples of one of the record's
-    time_s = steps_time(record, run.samples, one.mean_step_s.scaled(times))
-    alone = config.model_copy(update={"setting": config.setting.at(1), "world_size": 1, "placement": "pack"})
-    yield CostPoint(record, 1, label(results.study, alone), cost_of(time_s, 1, price_of(results.study)))
-
-
-def _by_steps(results: Facts, record: TrialRecord, run: Work) -> CostPoint:
-    size, price = record.config.world_size, price_of(results.study)
-    found = results.scaling(record)
-    speedup, step_s, base = over_one_device(results, record), found.mean_step_s, found.baseline
-    time_s = steps_time(record, run.samples, step_s)
-    cost, steps = cost_of(time_s, size, price), record.steps
-    if steps and steps.energy_joules:
+def _by_steps(results: Facts, at: SettingPoint, run: Work) -> CostPoint:
+    price, found, size = price_of(results.study), at.scaling, at.world_size
+    speedup, step_s, base = found.mean_speedup, found.mean_step_s, found.baseline
+    time_s = step_s.scaled(run.samples / found.samples)
+    cost, steps = cost_of(time_s, size, price), at.record.steps
+    if at.is_measured and steps and steps.energy_joules:
         cost = replace(cost, energy_joules=steps.energy_joules * run.samples / steps.samples_per_step)
-    point = CostPoint(record, size, results.label(record), cost)
-    if speedup is None or base is None:
+    point = CostPoint(at, label(results.study, at.config), cost)
+    if found.one_device is None or speedup is None or base is None:
         return point
     saved = partial(_saved, time_s, speedup, base.mean_step_s)
     return replace(
@@ -146,13 +120,13 @@ def _saved(time_s: Estimate, speedup: Estimate, one_step_s: Estimate, price_rati
 
 def _as_trained(base: Facts, point: CostPoint, run: Work, training: TrainingResults) -> CostPoint:
     """By the epochs that were trained: a run as long as the training is their sum, else so many mean ones."""
-    own, compared = base.reference(point.record), [each.base for each in training.comparisons]
+    own, compared = base.reference(point.at.record), [each.base for each in training.comparisons]
     group = next((each for each in training.groups if base.reference_of(each.config) is own), None)
     if group is None:
         # of two kinds of figures nothing is the difference
         one_is_trained = any(each.config.same_question(own.config) for each in compared)
         return replace(point, saved_s=None, saved_money=None) if one_is_trained else point
-    if point.world_size == 1 and all(each is not group for each in compared):
+    if point.at.world_size == 1 and all(each is not group for each in compared):
         return point
     price, comparison = price_of(base.study), training.comparison(group)
     time_s = _mean_run(group, run)
@@ -165,13 +139,13 @@ def _as_trained(base: Facts, point: CostPoint, run: Work, training: TrainingResu
             return None
         return sum_of(one_s, many_s.scaled(-devices)).scaled(RUNS * price)
 
-    cost = cost_of(time_s, point.world_size, price)
+    cost = cost_of(time_s, point.at.world_size, price)
     return replace(
         point,
         cost=replace(cost, energy_joules=point.cost.energy_joules),
-        device_time_ratio=unpaired_ratio(many_s, one_s).scaled(point.world_size) if one_s else None,
+        device_time_ratio=unpaired_ratio(many_s, one_s).scaled(point.at.world_size) if one_s else None,
         saved_s=saved(1.0),
-        saved_money=saved(price, point.world_size),
+        saved_money=saved(price, point.at.world_size),
         is_trained=True,
     )
 
@@ -187,14 +161,6 @@ def _mean_run(group: TrainedGroup, run: Work) -> Estimate:
     found = over_seeds(times_s, POSITIVE)
     assert found is not None  # every run has a time
     return found
-
-
-def over_one_device(results: Facts, record: TrialRecord) -> Estimate | None:
-    """The speed-up by mean steps where it is one of several devices over one."""
-    found = results.scaling(record)
-    if record.config.world_size == 1 or found.baseline is None or found.baseline.world_size != 1:
-        return None
-    return found.mean_speedup
 
 
 def cost_of(time_s: Estimate, devices: int, price: float | None) -> Cost:

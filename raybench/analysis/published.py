@@ -17,11 +17,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from raybench.analysis.choice import default_setting
-from raybench.analysis.cost import steps_time
 from raybench.analysis.phases import SYNCHRONIZATION, phase_times
 from raybench.analysis.reference import scaling_first
 from raybench.analysis.resolve import Facts
-from raybench.analysis.scaling import one_device
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.training import TrainedGroup, TrainingResults
 from raybench.records.record import TrialRecord
@@ -113,7 +111,7 @@ def _over_one(name: str) -> Callable[[Facts, TrialRecord], Estimate | None]:
 
     def find(results: Facts, record: TrialRecord) -> Estimate | None:
         found = results.scaling(record)
-        return None if one_device(record, found) is None else getattr(found, name)
+        return getattr(found, name) if found.one_device else None
 
     return find
 
@@ -264,6 +262,6 @@ def _by_steps(
         number = 1 if quantity == "epoch_time" else epochs
         if not samples or not number:
             return None
-        return steps_time(record, samples, scaling.mean_step_s).scaled(number)
+        return scaling.mean_step_s.scaled(number * samples / scaling.samples)
     value = OF_STEPS.get(quantity)
     return value(results, record) if value else None

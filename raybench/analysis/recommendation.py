@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from raybench.analysis.choice import is_default
-from raybench.analysis.cost import over_one_device
 from raybench.analysis.findings.verifications import Verification, Verified
 from raybench.analysis.labels import difference_words
 from raybench.analysis.objectives import OF_SPEED
@@ -154,7 +153,7 @@ def device_advice(base: Facts, use: Recommendation | None) -> DeviceAdvice | Non
 
 
 def _is_over_one(base: Facts, record: TrialRecord) -> bool:
-    return over_one_device(base, record) is not None and not record.config.oversubscribed
+    return base.scaling(record).one_device is not None and not record.config.oversubscribed
 
 
 def _is_on_fewer(record: TrialRecord, asked: TrialRecord) -> bool:

@@ -126,20 +126,6 @@ def known_buckets(study: Study, records: Iterable[TrialRecord]) -> KnownBuckets:
     return KnownBuckets(study.knobs.values(_CAP), records)
 
 
-def one_of_equal(records: Iterable[TrialRecord], buckets: KnownBuckets) -> list[TrialRecord]:
-    """The records without those of settings that are the same thing: the study's first bucket size stands.
-
-    What is not complete stands for nothing that is.
-    """
-
-    def rank(record: TrialRecord) -> tuple[bool, bool]:
-        setting, size = record.config.setting, record.config.world_size
-        return record.state == "complete", buckets.standing(setting, size) == setting
-
-    groups = grouped(records, lambda each: buckets.key(each.config))
-    return [max(group, key=rank) for group in groups.values()]
-
-
 def bucket_sizes(order: Sequence[int], cap: BucketCap) -> Sizes:
     """DDP's buckets of gradients of so many bytes, in the order in which they are ready."""
     return tuple(sum(order[index] for index in bucket) for bucket in assign(order, cap))

@@ -1,11 +1,10 @@
-"""A study's records resolved: every setting's figures by one fit, the default, the best, the curves.
+"""A study's records resolved: every setting's figures by one fit, the default, the best.
 
 What every further analysis begins with.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,7 +19,7 @@ from raybench.analysis.objectives import Candidate, is_better
 from raybench.analysis.parity import wrong_losses
 from raybench.analysis.reference import known_buckets
 from raybench.analysis.scaling import Fit, Scaling
-from raybench.analysis.stats.pool import MOST_JOINT, Array, Spreads
+from raybench.analysis.stats.pool import MOST_JOINT, Array
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.stats.verdict import Gain, gain_of
 from raybench.analysis.waterfall import Waterfall
@@ -32,9 +31,6 @@ from raybench.spec.study import Study
 from raybench.spec.workloads import ScriptSpec
 
 ALIKE = 0.05  # relative, of batches that are one
-
-
-Curve = tuple[TrialRecord, ...]  # one setting over the world sizes, the smallest first
 
 
 @dataclass(frozen=True)
@@ -54,7 +50,6 @@ class Facts:
     fit: Fit
     scalings: Mapping[str, Scaling]
     waterfalls: Mapping[str, Waterfall | None]
-    curves: tuple[Curve, ...]
     headline: TrialRecord | None  # the default at the target, or the nearest to it that is complete
     headline_label: str
     largest: tuple[LargestFit, ...]  # batches that fit, for ``batch_size = "max"``
@@ -88,7 +83,7 @@ class Facts:
         return self.reference_of(record.config) or record
 
     def reference_of(self, config: Configuration) -> TrialRecord | None:
-        """The same of a setting; None where no curve and no search has it."""
+        """The same of a setting; None where it was neither scaled nor searched."""
         return self._references.get(self.fit.buckets.key(config))
 
     @cached_property
@@ -178,9 +173,15 @@ class Facts:
     @cached_property
     def best(self) -> TrialRecord | None:
         """The best by the first objective of what was chosen; None where there was no choice."""
-        suggested = choice.suggestions(self.study, self.records, self.compared_at)
+        place = self.compared_at, choice.default_placement(self.study, self.compared_at)
+        tried = {  # failed ones too
+            self.fit.buckets.key(each.config)
+            for each in self.records
+            if each.request.kind == "steps" and each.request.role in COMPARED_ROLES
+            if (each.config.world_size, each.config.placement) == place
+        }
         winner = choice.first_by(self.chosen, self.study.search.objectives[0])
-        return winner.record if winner is not None and len(suggested) > 1 else None
+        return winner.record if winner is not None and len(tried) > 1 else None
 
     @cached_property
     def is_best_better(self) -> bool:
@@ -247,7 +248,7 @@ def resolve(study: Study, records: Sequence[TrialRecord], environment: Environme
     asked = [record for record in everything if record.request.kind == "steps"]
     target = choice.target_world_size(study, (record.config.world_size for record in asked))
     buckets = known_buckets(study, measured)
-    fit = Fit(measured, buckets, spreads_of(environment))
+    fit = Fit(measured, buckets, environment.spreads if environment else None)
     references = [
         record
         for record in measured
@@ -266,17 +267,10 @@ def resolve(study: Study, records: Sequence[TrialRecord], environment: Environme
         fit=fit,
         scalings=scalings,
         waterfalls={trial_id: divided for trial_id, (_, divided) in figures.items()},
-        curves=tuple(curves(study, references)),
         headline=headline,
         headline_label=label(study, headline.config) if headline else "",
         largest=largest,
     )
-
-
-def spreads_of(environment: Environment | None) -> Spreads | None:
-    """What the machine has shown; None: nothing."""
-    shown = environment.spreads if environment else None
-    return Spreads(shown.trial, shown.unit, shown.start, shown.start_unit) if shown else None
 
 
 def _as_counted(study: Study, records: Sequence[TrialRecord]) -> tuple[Study, tuple[TrialRecord, ...]]:
@@ -330,31 +324,3 @@ def _in_numbers(study: Study, records: Sequence[TrialRecord]) -> tuple[Study, tu
     largest = largest_by_setting(found, study, sizes or [1], target, device)
     knobs = knobs_in_numbers(study.knobs, largest, found, device)
     return study.model_copy(update={"knobs": knobs}), found
-
-
-def curves(study: Study, measured: Sequence[TrialRecord]) -> list[Curve]:
-    """One curve for each setting, variables and kind of placement, the default's first.
-
-    ``measured`` has one trial for each setting.
-    """
-    by_role = ([each for each in measured if each.request.role == role] for role in ("scaling", "search"))
-    scaled = next(filter(None, by_role), [])
-    groups: list[list[TrialRecord]] = []
-    alike = defaultdict[Hashable, list[list[TrialRecord]]](list)  # groups by what they ask on one device
-    for record in sorted(scaled, key=lambda each: -each.config.world_size):
-        rivals = alike[record.config.key(1, Configuration.ANY_SIZE)]
-        # A trial on one device belongs to every setting that is the same there.
-        joined = [group for group in rivals if _on_one_curve(group[0].config, record.config)]
-        for group in joined:
-            group.append(record)
-        if not joined:
-            groups.append([record])
-            rivals.append(groups[-1])
-    found = [tuple(sorted(group, key=lambda record: record.config.world_size)) for group in groups]
-    return sorted(found, key=lambda curve: not choice.is_default(study, curve[-1].config))
-
-
-def _on_one_curve(largest: Configuration, config: Configuration) -> bool:
-    if not largest.same_question(config) or largest.world_size == config.world_size:
-        return False
-    return config.world_size == 1 or largest.placement == config.placement

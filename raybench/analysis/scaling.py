@@ -10,10 +10,11 @@ from functools import cached_property
 import numpy as np
 
 from raybench.analysis.reference import KnownBuckets, grouped
-from raybench.analysis.stats.pool import TYPICAL, Array, Pool, Spreads, Unit, Weights
+from raybench.analysis.stats.pool import TYPICAL, Array, Pool, Unit, Weights
 from raybench.analysis.stats.statistics import Estimate, inverse
 from raybench.analysis.units import baseline_unit, pool_visits, step_unit, with_setting
 from raybench.analysis.waterfall import Waterfall, waterfall
+from raybench.machine.environment import Spreads
 from raybench.records.record import TrialRecord
 from raybench.records.requests import COMPARED_ROLES
 from raybench.spec.workloads import ScriptSpec
@@ -69,6 +70,7 @@ class Baseline:
 class Scaling:
     """How fast a setting is, and how well it scales. ``None`` where there is no baseline."""
 
+    world_size: int
     step_time_s: Estimate  # the typical step
     mean_step_s: Estimate  # over all rounds: of this totals are made
     samples: float  # of all devices in a step
@@ -97,6 +99,30 @@ class Scaling:
     def is_baseline(self) -> bool:
         """Whether it is what others are held against: its own speed-up is 1, without an interval."""
         return self.speedup is not None and self.speedup.low == self.speedup.high == 1.0
+
+    @property
+    def over_one(self) -> Estimate | None:
+        """The speed-up over one device, whose own is 1; None: it is over several, or over nothing."""
+        return self.speedup if self.baseline is not None and self.baseline.world_size == 1 else None
+
+    @property
+    def one_device(self) -> Scaling | None:
+        """The one device over which the speed-up of several is; None: it is of one, or not over one."""
+        base = self.baseline
+        if base is None or base.world_size > 1 or self.world_size == 1:
+            return None
+        share, one = 1 / (self.world_size * base.sample_ratio), _exactly_one(base.step_time_s)
+        return Scaling(
+            world_size=1,
+            step_time_s=base.step_time_s,
+            mean_step_s=base.mean_step_s,
+            samples=share * self.samples,
+            tokens=self.tokens and share * self.tokens,
+            baseline=base,
+            speedup=one,
+            mean_speedup=one,
+            efficiency=one,
+        )
 
 
 @dataclass(frozen=True)
@@ -179,7 +205,7 @@ class Fit:
         steps, config, found = record.steps, record.config, self.efficiency(record)
         assert steps is not None
         step_s, mean_s = self._times(self.unit(record))
-        alone = Scaling(step_s, mean_s, steps.samples_per_step, steps.tokens_per_step)
+        alone = Scaling(config.world_size, step_s, mean_s, steps.samples_per_step, steps.tokens_per_step)
         if found is not None:
             size, strategy = 1, "single"
             if found.base is not None:
@@ -294,25 +320,3 @@ def alongside(record: TrialRecord, default: TrialRecord | None) -> Scaling:
     factor = reference_s / fit.pool.time(anchor).value
     step_s, mean_s = (each.scaled(factor) for each in (found.step_time_s, found.mean_step_s))
     return replace(found, step_time_s=step_s, mean_step_s=mean_s)
-
-
-def one_device(record: TrialRecord, found: Scaling) -> Scaling | None:
-    """The one device over which the speed-up ``found`` of ``record`` is.
-
-    None where the speed-up is over nothing, or over several devices.
-    """
-    base, config = found.baseline, record.config
-    if base is None or found.speedup is None or base.world_size > 1 or config.world_size == 1:
-        return None
-    share, tokens = 1 / (config.world_size * base.sample_ratio), found.tokens
-    one = _exactly_one(base.step_time_s)
-    return Scaling(
-        step_time_s=base.step_time_s,
-        mean_step_s=base.mean_step_s,
-        samples=share * found.samples,
-        tokens=tokens and share * tokens,
-        baseline=base,
-        speedup=one,
-        mean_speedup=one,
-        efficiency=one,
-    )

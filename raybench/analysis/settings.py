@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from raybench.analysis.resolve import Facts
-from raybench.analysis.scaling import Scaling, one_device
+from raybench.analysis.scaling import Scaling
 from raybench.analysis.waterfall import Waterfall
 from raybench.records.record import TrialRecord
-from raybench.records.requests import Configuration
+from raybench.records.requests import COMPARED_ROLES, Configuration
 
 MOST_SETTINGS = 6
 
@@ -25,6 +25,11 @@ class SettingPoint:
     def world_size(self) -> int:
         return self.config.world_size
 
+    @property
+    def is_measured(self) -> bool:
+        """Whether it has a trial of its own."""
+        return self.config == self.record.config
+
 
 @dataclass(frozen=True)
 class ShownSetting:
@@ -36,16 +41,15 @@ class ShownSetting:
 
 
 def shown_settings(results: Facts, use: Configuration | None = None) -> tuple[ShownSetting, ...]:
-    """The default, ``use`` and the best, the fastest at each further batch, the curves, then the fastest.
+    """The default, ``use`` and the best, the fastest at each further batch, the scaled, then the fastest.
 
-    ``use`` where it was a suggestion or on a curve. They stand batch by batch, the default's first. One
-    device is a point where it was measured, alone or in the rounds of several.
+    ``use`` where it was searched or scaled. They stand batch by batch, the default's first. One device is a
+    point where it was measured, alone or in the rounds of several.
     """
     headline = results.headline
     if headline is None:
         return ()
     best = results.best.config if results.best else None
-    on_curves = {record.trial_id for curve in results.curves for record in curve}
     there = sorted(
         results.compared,
         key=lambda record: -results.scaling(record).throughput_samples_per_s.value,
@@ -59,15 +63,23 @@ def shown_settings(results: Facts, use: Configuration | None = None) -> tuple[Sh
             return 1
         if record.trial_id in of_batch.values():
             return 2
-        return 3 if record.trial_id in on_curves else 4
+        return 3 if record.request.role == "scaling" else 4
 
     chosen = sorted(there, key=rank)[:MOST_SETTINGS]
     batches = list(dict.fromkeys(record.config.setting.batch_size for record in chosen))
     chosen.sort(key=lambda record: batches.index(record.config.setting.batch_size))
-    return tuple(_shown(results, record) for record in chosen)
+    return tuple(_setting(results, record) for record in chosen)
 
 
-def _shown(results: Facts, record: TrialRecord) -> ShownSetting:
+def scaled_settings(results: Facts) -> tuple[ShownSetting, ...]:
+    """Every setting that was scaled, the default's first; where none was, every one that was searched."""
+    by_role = ([each for each in results.compared if each.request.role == role] for role in COMPARED_ROLES)
+    scaled = next(filter(None, by_role), [])
+    scaled = sorted(scaled, key=lambda record: record is not results.headline)
+    return tuple(_setting(results, record) for record in scaled)
+
+
+def _setting(results: Facts, record: TrialRecord) -> ShownSetting:
     config = record.config
     found = {
         other.config.world_size: SettingPoint(other.config, results.scaling(other), other)
@@ -81,7 +93,7 @@ def _shown(results: Facts, record: TrialRecord) -> ShownSetting:
         )
     }
     main = found[config.world_size] = SettingPoint(config, results.scaling(record), record)
-    one = one_device(record, main.scaling)
+    one = main.scaling.one_device
     if one is not None and 1 not in found:
         alone = config.model_copy(update={"setting": config.setting.at(1), "world_size": 1})
         found[1] = SettingPoint(alone, one, record)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from raybench.analysis.largest_batch import largest_fits_of
 from raybench.analysis.reference import known_buckets
-from raybench.analysis.resolve import Facts, resolve, spreads_of
+from raybench.analysis.resolve import Facts, resolve
 from raybench.analysis.scaling import Fit, Scaling
 from raybench.machine.environment import Environment
 from raybench.plan.trials import Plan
@@ -85,7 +85,8 @@ class Ledger:
         """How the setting of one of the records scales, by all so far; None without steps."""
         if record.steps is None:
             return None
-        return Fit(self.records(), known=spreads_of(self.environment)).scaling(record)
+        spreads = self.environment.spreads if self.environment else None
+        return Fit(self.records(), known=spreads).scaling(record)
 
     def winners(self) -> list[TrialRecord]:
         """The trials of the best suggestion, or of the Pareto front for several objectives."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from time import monotonic
 
-from raybench.analysis.cost import steps_time
+from raybench.analysis.scaling import scaling
 from raybench.analysis.stats.stopping import LEAST_MEASURED
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest, TrainingRequest, TrialRequest
@@ -183,11 +183,11 @@ class TimeBudget:
         ]
         if trained:
             return sum(trained) / len(trained)
-        stepped = [each for each in alike if each.steps is not None]
+        stepped = [scaling(each) for each in alike if each.steps is not None]
         if not stepped or self.epoch_samples is None:
             return 0.0
         epochs, samples = request.training.epochs, self.epoch_samples
-        return min(steps_time(each, epochs * samples).value for each in stepped)
+        return min(each.mean_step_s.value * epochs * samples / each.samples for each in stepped)
 
     def bounded(self, request: TrialRequest, expected_s: float = 0.0) -> TrialRequest:
         """``request``, ended soon after the time budget: its processes are there, and the clock runs.

@@ -6,12 +6,11 @@ import itertools
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 
-from raybench.analysis import choice
 from raybench.analysis.reference import grouped
-from raybench.analysis.scaling import Fit
+from raybench.analysis.resolve import resolve
 from raybench.plan.trials import Plan, Suggestion
 from raybench.records.record import TrialRecord
-from raybench.records.requests import COMPARED_ROLES, Configuration, TrainingRequest
+from raybench.records.requests import Configuration, TrainingRequest
 from raybench.records.results import learning_curve
 from raybench.spec.study import TrainingSpec
 
@@ -46,15 +45,15 @@ def _measured(plan: Plan, trained: Sequence[Suggestion], records: Sequence[Trial
     def learned(of: Suggestion | Configuration) -> Hashable:
         return of.setting.learning_key(plan.target)
 
-    fit = Fit(each for each in records if each.request.role in COMPARED_ROLES)
+    facts = resolve(plan.study_in_numbers, records)
 
     def rate(record: TrialRecord) -> float:
-        return fit.scaling(record).throughput_samples_per_s.value
+        return facts.scaling(record).throughput_samples_per_s.value
 
     stopped = (each.config for each in records if each.training and each.training.stopped_by)
     known = {learned(each) for each in trained} | {learned(each) for each in stopped}
-    steps = (each for each in choice.suggestions(plan.study_in_numbers, records, plan.target) if each.steps)
-    usable = (each for each in steps if not each.config.oversubscribed and learned(each.config) not in known)
+    there = (each for each in facts.rivals if each.config.world_size == plan.target)
+    usable = (each for each in there if not each.config.oversubscribed and learned(each.config) not in known)
     groups = grouped(usable, lambda each: learned(each.config))
     return [plan.suggestion_of(max(group, key=rate)) for group in groups.values()]
 

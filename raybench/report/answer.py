@@ -12,7 +12,6 @@ from raybench.analysis.labels import devices_of, difference_words, weights_words
 from raybench.analysis.objectives import OF_SPEED
 from raybench.analysis.recommendation import Recommendation
 from raybench.analysis.results import StudyResults
-from raybench.analysis.scaling import one_device
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.stats.verdict import Verdict
 from raybench.records.record import TrialRecord
@@ -137,10 +136,10 @@ def _other_batches(results: StudyResults, headline: TrialRecord, also: str) -> s
     """At which other batches more devices are slower than one, and the next at which they are not."""
     question = headline.config.key(ignore=("batch_size",))
     over_one = {
-        record.config.setting.batch_size: found.speedup
+        record.config.setting.batch_size: speedup
         for record in results.references
         if record is not headline and record.config.key(ignore=("batch_size",)) == question
-        if one_device(record, found := results.scaling(record)) is not None and found.speedup is not None
+        if (speedup := results.scaling(record).over_one) is not None
     }
     slower = sorted(batch for batch, speedup in over_one.items() if speedup.high < 1)
     if not slower:
@@ -254,9 +253,8 @@ def _choice(results: StudyResults, *, after_one: bool = False) -> list[str]:
         fast = f"{1 + use.gain.gain.value:.2f} times the default's speed"
         if after_one:
             return [f"on {many} {use.label} is {fast}{_less_accurate(results, use)}"]
-        every = ((each, results.scaling(each)) for each in results.measured if each.config == use.config)
-        found = (its for each, its in every if one_device(each, its))
-        is_unsure = any(each.speedup and not each.speedup.excludes(1) for each in found)
+        found = (results.scaling(each) for each in results.measured if each.config == use.config)
+        is_unsure = any(each.one_device and each.speedup and not each.speedup.excludes(1) for each in found)
         several = f"{many}, which are not shown to be faster than one" if is_unsure else many
         return [f"use {use.label}: {fast} on {several}{_less_accurate(results, use)}"]
     if best is None:

@@ -9,6 +9,8 @@ import torch
 from torch import nn
 
 from raybench.records.requests import Configuration
+from raybench.worker.communicators import Team
+from raybench.worker.devices.device import Device
 from raybench.workloads.protocol import Workload
 
 CACHED_MODEL_BYTES = 64 * 2**20  # making a larger one takes little compared with measuring it
@@ -43,3 +45,12 @@ class GroupCache:
             except Exception:  # not every module can be copied: then it is made again for each trial
                 self._models = {}
         return model
+
+
+@dataclass(frozen=True)
+class RankContext:
+    """What a trial works with on one rank."""
+
+    team: Team
+    device: Device
+    cache: GroupCache

@@ -11,22 +11,19 @@ from raybench.records.requests import Configuration
 from raybench.spec.knobs import Setting
 from raybench.spec.plural import bytes_words
 from raybench.spec.study import OptimizerSpec
-from raybench.worker.communicators import Team
 from raybench.worker.devices.device import AvailableMemory, Device
-from raybench.worker.group_cache import GroupCache
+from raybench.worker.group_cache import RankContext
 from raybench.workloads.protocol import Workload, model_without_storage
 
 
-def memory_limits_of_ranks(
-    team: Team, cache: GroupCache, device: Device, *, again: bool = False
-) -> tuple[int, ...] | None:
+def memory_limits_of_ranks(context: RankContext, *, again: bool = False) -> tuple[int, ...] | None:
     """The bytes that each rank may take; what an earlier trial found, unless ``again``.
 
     None where a rank does not know. A collective call.
     """
-    known, ranks = cache.memory_limits, team.ranks
+    known, ranks = context.cache.memory_limits, context.team.ranks
     if again or ranks not in known:
-        known[ranks] = memory_limits(team.gather(device.available_memory()))
+        known[ranks] = memory_limits(context.team.gather(context.device.available_memory()))
     return known[ranks]
 
 
@@ -57,12 +54,13 @@ def all_known(values: Iterable[Known | None]) -> tuple[Known, ...] | None:
 Known = TypeVar("Known")
 
 
-def check_model_fits(config: Configuration, workload: Workload, team: Team, cache: GroupCache) -> None:
+def check_model_fits(config: Configuration, workload: Workload, context: RankContext) -> None:
     """``refuse_too_large`` by the limits that are known, once for each model of a worker group.
 
     A CPU gives memory that it has not, and the system kills a process that uses it.
     """
-    limits, setting, world_size = cache.memory_limits.get(team.ranks), config.setting, config.world_size
+    team, cache, setting, world_size = context.team, context.cache, config.setting, config.world_size
+    limits = cache.memory_limits.get(team.ranks)
     model, optimizer = config.workload.model_dump_json(), config.optimizer.model_dump_json()
     key = f"{model} {optimizer} {setting.strategy} {world_size}"
     if limits is None or key in cache.fitting_models:

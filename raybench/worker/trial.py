@@ -23,7 +23,7 @@ from raybench.worker.collectives_trial import measure_collectives
 from raybench.worker.communicators import Communicators, Team
 from raybench.worker.devices.device import Device
 from raybench.worker.failures import drop_frames, failure_result
-from raybench.worker.group_cache import GroupCache
+from raybench.worker.group_cache import GroupCache, RankContext
 from raybench.worker.memory import memory_limits_of_ranks
 from raybench.worker.scripts.script_trial import ScriptTrial
 from raybench.worker.steps.steps_trial import StepsTrial, probe
@@ -51,7 +51,7 @@ def run_trial(
     if team is None:
         return None
 
-    config = request.config
+    config, context = request.config, RankContext(team, device, cache)
     is_script = isinstance(config, Configuration) and isinstance(config.workload, ScriptSpec)
 
     def run(on_progress: OnProgress, held: ExitStack, files: list[RankFile]) -> Outcome:
@@ -60,12 +60,12 @@ def run_trial(
         if isinstance(request, StepsRequest) and is_script:
             return ScriptTrial(request, team, device).run(on_progress, held, files)
         if isinstance(request, StepsRequest):
-            return StepsTrial(request, team, device, cache, keep).run(on_progress, held, files)
+            return StepsTrial(request, context, keep).run(on_progress, held, files)
         if isinstance(request, ProbeRequest):
-            return probe(request, team, device, cache, on_progress, held)
-        memory_limits_of_ranks(team, cache, device)
+            return probe(request, context, on_progress, held)
+        memory_limits_of_ranks(context)
         place = results if team.leads else None
-        trial = team.agreed(lambda: TrainingTrial(request, team, device, cache, place, keep))
+        trial = team.agreed(lambda: TrainingTrial(request, context, place, keep))
         return trial.run(on_progress, held)
 
     return run_and_release(run, team, device, on_progress, uses_team=not is_script)

@@ -346,8 +346,8 @@ def _costs(drawn: Drawn) -> Iterator[str]:
     for point in drawn.results.costs:
         cost = point.cost
         paid = cost.device_s.value * price / 3600
-        where = f"a run with {point.label} on {point.world_size}"
-        if not math.isclose(cost.device_s.value, cost.time_s.value * point.world_size, rel_tol=CLOSE):
+        where = f"a run with {point.label} on {point.at.world_size}"
+        if not math.isclose(cost.device_s.value, cost.time_s.value * point.at.world_size, rel_tol=CLOSE):
             yield f"{where}: device time is not time x devices"
         if cost.money is not None and not math.isclose(cost.money.value, paid, rel_tol=CLOSE):
             yield f"{where}: costs {cost.money.value:.9g}, time x price is {paid:.9g}"

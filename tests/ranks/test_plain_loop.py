@@ -22,7 +22,7 @@ from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import FactorySpec
 from raybench.worker.communicators import Communicators
-from raybench.worker.group_cache import GroupCache
+from raybench.worker.group_cache import GroupCache, RankContext
 from raybench.worker.steps.steps_trial import StepsTrial
 from raybench.worker.strategies.stepper import Stepper
 from tests.ranks.agreement import STANDARD_ERRORS, agrees, measured_undisturbed, standard_error
@@ -102,7 +102,7 @@ def rank_measures(request: StepsRequest, late_s: float) -> tuple[Outcome, list[f
     communicators = Communicators("gloo")
     team = communicators.team(BOTH, request.timeout_s)
     assert team is not None
-    trial = StepsTrial(request, team, CPU, GroupCache())
+    trial = StepsTrial(request, RankContext(team, CPU, GroupCache()))
     with pytest.MonkeyPatch.context() as patch:
         if late_s:
             patch.setattr(Stepper, "step", late_step)

@@ -22,7 +22,7 @@ from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import FactorySpec
 from raybench.worker.communicators import Communicators
-from raybench.worker.group_cache import GroupCache
+from raybench.worker.group_cache import GroupCache, RankContext
 from raybench.worker.steps.setup import TrialModels
 from raybench.worker.strategies.sharding import shard
 from tests.ranks.agreement import agrees, by_rounds, measured_undisturbed
@@ -177,7 +177,7 @@ def _moved() -> tuple[float, float]:
     team = communicators.team((0, 1), 60.0)
     assert team is not None
     config = _request().config
-    models = TrialModels(config, team, CPU, GroupCache(), lambda each: each.bare.step())
+    models = TrialModels(config, RankContext(team, CPU, GroupCache()), lambda each: each.bare.step())
     measured = models.measured
     measured.wrap(team)
     twin = measured.make_twin(team)

@@ -24,7 +24,7 @@ from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import FactorySpec
 from raybench.worker.batches import make_batches
 from raybench.worker.communicators import Communicators, Team
-from raybench.worker.group_cache import GroupCache
+from raybench.worker.group_cache import GroupCache, RankContext
 from raybench.worker.steps.steps_trial import StepsTrial
 from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.stepper import Stepper
@@ -426,7 +426,7 @@ def _look_inside(request: StepsRequest, communicators: Communicators) -> dict[st
     """On each rank: measure, then look at weights, storage, optimizer state and gradients."""
     team = communicators.team(BOTH, TIMEOUT_S)
     assert team is not None
-    trial = StepsTrial(request, team, CPU, GroupCache())
+    trial = StepsTrial(request, RankContext(team, CPU, GroupCache()))
     held = ExitStack()
     trial.run(lambda _: None, held, [])
     models = trial._models.measured

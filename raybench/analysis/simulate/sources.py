@@ -14,7 +14,6 @@ from raybench.analysis.labels import label
 from raybench.analysis.objectives import price_of
 from raybench.analysis.reference import grouped, same_devices, scaling_first, without_batch
 from raybench.analysis.resolve import ALIKE, Facts
-from raybench.analysis.scaling import one_device
 from raybench.analysis.simulate.outlook import Outlook, doublings, outlook, shapes_of
 from raybench.analysis.simulate.steps import MeasuredGroup, Measurement, Question, ScalingMode, Shape
 from raybench.analysis.stats.statistics import Estimate
@@ -132,7 +131,7 @@ def _one_device(results: Facts, trials: Sequence[TrialRecord], group: MeasuredGr
     known = {record.config.setting.batch_size for record in trials if record.config.world_size == 1}
     found = list[Measurement]()
     for record in sorted(trials, key=lambda each: -each.config.world_size):
-        batch, one = record.config.setting.batch_size, one_device(record, results.scaling(record))
+        batch, one = record.config.setting.batch_size, results.scaling(record).one_device
         if batch in known or one is None:
             continue
         known.add(batch)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from raybench.analysis.cost import RUNS, CostPoint
 from raybench.analysis.results import StudyResults
+from raybench.analysis.settings import scaled_settings
 from raybench.analysis.stats.statistics import Estimate
 from raybench.report.format import figures, interval, plain_lasting, run_words, times
 from raybench.report.table import Column, Table, make_table, numbers
@@ -29,7 +30,7 @@ def cost_table(results: StudyResults) -> Table:
         return f"{words(Estimate(one, one, one, total.n))}, {words(total)}"
 
     columns: list[Column[CostPoint]] = [
-        numbers("devices", lambda each: each.world_size),
+        numbers("devices", lambda each: each.at.world_size),
         Column("setting", lambda each: each.label),
         numbers("time", lambda each: each.cost.time_s, plain_lasting),
         numbers("cost", lambda each: each.cost.money, interval),
@@ -44,15 +45,14 @@ def cost_table(results: StudyResults) -> Table:
 
 
 def _shown(results: StudyResults) -> list[CostPoint]:
-    """The default's curve, and that of the setting to use; without one on a curve, of the fastest setting.
+    """The default's points, and those of the setting to use; where that was not scaled, of the fastest.
 
     None where no trial is on several devices: there is no choice.
     """
     if not any(point.speedup for point in results.costs):
         return []
-    use = results.recommendation
-    of_use = (each for each in results.curves if use and each[-1].config.same_question(use.config))
-    fastest = max(results.curves, key=lambda curve: results.scaling(curve[-1]).throughput_samples_per_s.value)
-    curves = results.curves[0], next(of_use, fastest)
-    shown = {record.trial_id for curve in curves for record in curve}
-    return [each for each in results.costs if each.record.trial_id in shown]
+    use, scaled = results.recommendation, scaled_settings(results)
+    of_use = (each for each in scaled if use and each.main.config.same_question(use.config))
+    fastest = max(scaled, key=lambda each: each.main.scaling.throughput_samples_per_s.value)
+    points = *scaled[0].points, *next(of_use, fastest).points
+    return [each for each in results.costs if each.at in points]

@@ -236,14 +236,9 @@ def plotted_settings(results: StudyResults, name: str = "") -> list[Plotted]:
     ]
 
 
-def _over_one(point: SettingPoint) -> Estimate | None:
-    base = point.scaling.baseline
-    return point.scaling.speedup if base is not None and base.world_size == 1 else None
-
-
 def _verdict(setting: ShownSetting) -> str:
     """Faster or slower than one device, with the whole interval; empty where neither is shown."""
-    speedup = _over_one(setting.main)
+    speedup = setting.main.scaling.over_one
     if speedup is None or speedup.low <= 1 <= speedup.high:
         return ""
     return "faster" if speedup.low > 1 else "slower"
@@ -251,7 +246,8 @@ def _verdict(setting: ShownSetting) -> str:
 
 def seen_words(settings: Sequence[Plotted]) -> str:
     """Where more devices are faster than one, and where slower."""
-    mains, speedups = [main.main for _, main in settings], [_over_one(each.main) for _, each in settings]
+    mains = [each.main for _, each in settings]
+    speedups = [each.scaling.over_one for each in mains]
     sizes = {each.world_size for each in mains}
     if len(sizes) > 1 or sizes == {1} or not any(speedups):
         return "Throughput over the devices"
@@ -290,14 +286,14 @@ def _draw_bars(settings: Sequence[Plotted], most: int) -> Figure:
             at = place + 0.4 * (index - (len(each.points) - 1) / 2)
             bar = _draw_bar(right, at, _rate(point), color if index else ONE_DEVICE, 0.36)
             right.bar_label(bar, [f"{point.world_size}"], padding=4, fontsize=9)
-        size, speedup = each.main.world_size, _over_one(each.main)
+        size, speedup = each.main.world_size, each.main.scaling.over_one
         if speedup is not None:
             ideal = left.barh(place, size, height=0.6, color=IDEAL)
             bar = _draw_bar(left, place, speedup, color, 0.6)
             longer, words = ideal if size > speedup.high else bar, f"{speedup.value:.2f}x"
             left.bar_label(longer, [words], padding=4, fontsize=9, fontweight="bold")
     rates = shown_ends(_rate(point) for _, each in settings for point in each.points)
-    ratios = shown_ends(filter(None, (_over_one(each.main) for _, each in settings)))
+    ratios = shown_ends(filter(None, (each.main.scaling.over_one for _, each in settings)))
     for axes, highest in ((left, max([most, *ratios])), (right, max(rates))):
         axes.set_xlim(0, highest * 1.25)
         axes.set_ylim(len(settings) - 0.4, -0.6)
@@ -347,7 +343,7 @@ def _draw_curves(settings: Sequence[Plotted], sizes: Sequence[int]) -> Figure:
     left.yaxis.set_major_formatter(SEPARATED)
     for axes, shown, highest, words in (
         (left, lines(_rate), fastest, "throughput (samples/s)"),
-        (right, lines(_over_one), sizes[-1], "speed-up over one device"),
+        (right, lines(lambda each: each.scaling.over_one), sizes[-1], "speed-up over one device"),
     ):
         ends = draw_lines(axes, shown)
         axes.set_ylim(0, 1.05 * max([highest, *ends]))

@@ -11,7 +11,6 @@ import numpy as np
 from raybench.analysis.labels import devices_of
 from raybench.analysis.phases import PhaseRow
 from raybench.analysis.results import StudyResults
-from raybench.analysis.scaling import one_device
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.waterfall import Parts, Waterfall
 from raybench.records.requests import Variant
@@ -113,7 +112,7 @@ def phases_table(results: StudyResults) -> Table:
         caption += f" Gain: the time of {phases.world_size} steps on one, less that of a step on {many}."
     if results.epoch_samples and results.headline:
         several = results.scaling(results.headline)
-        alone = one_device(results.headline, several) or several
+        alone = several.one_device or several
         # a total is made of the mean step, not of the typical one
         steps = results.epoch_samples / phases.samples * several.mean_step_s.value / several.step_time_s.value
         of_one = results.epoch_samples / phases.samples * phases.world_size

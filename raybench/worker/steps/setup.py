@@ -10,10 +10,9 @@ from raybench.errors import CODE_FAILS
 from raybench.records.requests import Configuration
 from raybench.spec.knobs import Setting
 from raybench.worker.batches import make_batches
-from raybench.worker.communicators import Team, default_group
-from raybench.worker.devices.device import Device
+from raybench.worker.communicators import default_group
 from raybench.worker.failures import describe, drop_frames, is_out_of_memory
-from raybench.worker.group_cache import GroupCache
+from raybench.worker.group_cache import RankContext
 from raybench.worker.memory import check_model_fits
 from raybench.worker.strategies import transforms
 from raybench.worker.strategies.models import StrategyModels
@@ -26,9 +25,7 @@ class TrialModels:
     def __init__(
         self,
         config: Configuration,
-        team: Team,
-        device: Device,
-        cache: GroupCache,
+        context: RankContext,
         first_step: Callable[[StrategyModels], None],
         anchor: Setting | None = None,
     ) -> None:
@@ -39,12 +36,12 @@ class TrialModels:
         and memory of one rank. FSDP trains what one device has no memory for: then ``too_large`` says so, and
         the trial goes on.
         """
-        self._config, self._team, self._device, self._cache = config, team, device, cache
+        self._config, self._context, self._device, team = config, context, context.device, context.team
         self._anchor_setting = anchor
         self._settings = [each for each in (config.setting, anchor) if each is not None]
         self.anchor: StrategyModels | None = None
         self.epoch_samples: int | None = None  # of the training data set; None: synthetic input
-        workload, stepped = config.workload.model_dump_json(), cache.stepped
+        workload, stepped = config.workload.model_dump_json(), context.cache.stepped
         goes_first = team.leads and workload not in stepped
         first = team.agreed(lambda: self._step_alone(first_step) if goes_first else None)
         later = team.agreed(lambda: None if goes_first else self._step_alone(first_step))
@@ -107,13 +104,13 @@ class TrialModels:
 
     @default_group(None)
     def _make_models(self, config: Configuration, workload: Workload) -> StrategyModels:
-        team = self._team
-        check_model_fits(config, workload, team, self._cache)
+        team = self._context.team
+        check_model_fits(config, workload, self._context)
         batches = make_batches(workload, config, config.batch_size, team.rank, self._device)
         self.epoch_samples = batches.epoch_samples
         batches_of_all = None
         if config.setting.strategy == "dp" and team.leads:
             one_rank = config.model_copy(update={"world_size": 1})
             batches_of_all = make_batches(workload, one_rank, config.samples_per_pass, 0, self._device)
-        model = self._cache.model(workload, config)
+        model = self._context.cache.model(workload, config)
         return StrategyModels(config, workload, model, batches, self._device, batches_of_all=batches_of_all)

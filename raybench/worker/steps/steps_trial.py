@@ -27,7 +27,7 @@ from raybench.records.results import Beside, ProbeResult, StepsResult
 from raybench.worker.communicators import Team, default_group
 from raybench.worker.devices.device import Device, MemoryPeak
 from raybench.worker.failures import AgreedFailure, drop_frames
-from raybench.worker.group_cache import GroupCache
+from raybench.worker.group_cache import RankContext
 from raybench.worker.memory import all_known, memory_limits_of_ranks
 from raybench.worker.steps.meters import use_of_trial
 from raybench.worker.steps.parity import loss_parity
@@ -56,16 +56,11 @@ class StepsTrial:
     """Everything that one rank holds while it measures one trial of steps."""
 
     def __init__(
-        self,
-        request: StepsRequest,
-        team: Team,
-        device: Device,
-        cache: GroupCache,
-        keep: Keep = lambda kept, open_: None,
+        self, request: StepsRequest, context: RankContext, keep: Keep = lambda kept, open_: None
     ) -> None:
         """``keep`` gets the rounds on the leader, before each auxiliary measurement."""
-        self._request, self._team, self._device = request, team, device
-        self._cache, self._keep = cache, keep
+        self._request, self._context, self._keep = request, context, keep
+        self._team, self._device, self._cache = context.team, context.device, context.cache
 
     def run(self, on_progress: OnProgress, held: ExitStack, files: list[RankFile]) -> Outcome:
         """The measurement, the same on every rank but for what only the leader can know.
@@ -74,9 +69,9 @@ class StepsTrial:
         """
         began, self._files = perf_counter(), files
         on_progress(Progress("set up"))
-        limits = memory_limits_of_ranks(self._team, self._cache, self._device)
+        limits = memory_limits_of_ranks(self._context)
         config, anchor = self._request.config, self._request.anchor
-        self._models = TrialModels(config, self._team, self._device, self._cache, self._count_or_step, anchor)
+        self._models = TrialModels(config, self._context, self._count_or_step, anchor)
         held.callback(self._models.release)
         variants = Variants(self._request, self._models, self._team, self._device, held)
         measured = measured_run(self._models.measured, self._team, anchor)
@@ -353,24 +348,18 @@ def matrix_peak_flops_per_s(device: Device, precision: str) -> float:
 WARMUP_STEPS = 1  # of a probe, before a window of steps whose memory counts: it does not grow later
 
 
-def probe(
-    request: ProbeRequest,
-    team: Team,
-    device: Device,
-    cache: GroupCache,
-    on_progress: OnProgress,
-    held: ExitStack,
-) -> Outcome:
+def probe(request: ProbeRequest, context: RankContext, on_progress: OnProgress, held: ExitStack) -> Outcome:
     """Whether a batch fits, by a few steps: the memory that every rank took, the same result on every rank.
 
     On CPUs the process counts, whatever it holds; so what earlier trials freed is given back first. ``held``
     drops the models when it is closed.
     """
+    team, device = context.team, context.device
     on_progress(Progress("set up"))
     device.release_memory()
     team.barrier()  # before anyone looks at what is left
-    limits = memory_limits_of_ranks(team, cache, device, again=True)
-    made = TrialModels(request.config, team, device, cache, lambda models: models.bare.step())
+    limits = memory_limits_of_ranks(context, again=True)
+    made = TrialModels(request.config, context, lambda models: models.bare.step())
     held.callback(made.release)
     models = made.measured
     fixed = _fixed_memory(models, team)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ def _unmarked(phase: Phase) -> None:
     """In timed blocks marks would cost time."""
 
 
+@dataclass(eq=False)
 class Stepper:
     """A module, bare or wrapped, that is trained step by step.
 
@@ -32,44 +34,30 @@ class Stepper:
     ``autocast=False``: the module itself runs in the setting's precision, as FSDP's may.
     """
 
-    def __init__(
-        self,
-        module: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        workload: Workload,
-        batches: Batches,
-        setting: Setting,
-        device: torch.device,
-        *,
-        group: dist.ProcessGroup | None = None,
-        autocast: bool = True,
-    ) -> None:
-        self.module, self.optimizer, self.batches = module, optimizer, batches
+    module: nn.Module
+    optimizer: torch.optim.Optimizer
+    workload: Workload
+    batches: Batches
+    setting: Setting
+    device: torch.device
+    group: dist.ProcessGroup | None = None
+    autocast: bool = True
+
+    def __post_init__(self) -> None:
         self.loss: torch.Tensor | None = None  # of the last micro-batch, on the device
         # of a training trial: sees the loss and batch of each forward pass, and returns the weighted loss
         self.weigh_loss: Callable[[torch.Tensor, Any], torch.Tensor] | None = None
-        self.group, self.autocast = group, autocast
-        self._workload, self._setting, self._device = workload, setting, device
-        self._after_backward = getattr(workload, "after_backward", None)
-        self.batches_per_step = setting.gradient_accumulation
+        self._after_backward = getattr(self.workload, "after_backward", None)
+        self.batches_per_step = self.setting.gradient_accumulation
         # what keeps fp16 gradients from vanishing; switched off at other precisions
-        self.scaler = torch.amp.GradScaler(device.type, enabled=setting.precision == "fp16")
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.setting.precision == "fp16")
         self._left_out = torch.zeros(())  # steps, as gradients were not finite: counted on the device
         # a static graph is learnt in the first step, and DDP asserts where that does not synchronise
-        self._may_skip_sync = not setting.static_graph
+        self._may_skip_sync = not self.setting.static_graph
 
     def on(self, batches: Batches, group: dist.ProcessGroup | None = None) -> Stepper:
         """The same module and optimizer at other batches, whose passes may communicate with ``group``."""
-        return Stepper(
-            self.module,
-            self.optimizer,
-            self._workload,
-            batches,
-            self._setting,
-            self._device,
-            group=group,
-            autocast=self.autocast,
-        )
+        return replace(self, batches=batches, group=group)
 
     def step(self, mark: Mark = _unmarked) -> None:
         """One optimizer step of ``gradient_accumulation`` micro-batches.
@@ -100,7 +88,7 @@ class Stepper:
         """
         with default_group(self.group), self._synchronising(last):
             with self.precision_context():
-                loss = self._workload.loss(self.module, batch)
+                loss = self.workload.loss(self.module, batch)
             mark("forward")
             weighted(loss, batch).backward()  # type: ignore[no-untyped-call]
         mark("backward")
@@ -160,15 +148,15 @@ class Stepper:
             value
             for values in self.optimizer.state.values()
             for value in values.values()
-            if isinstance(value, torch.Tensor) and value.device.type == self._device.type
+            if isinstance(value, torch.Tensor) and value.device.type == self.device.type
         ]
         # .data: a broadcast in place into a leaf that requires a gradient
         return [tensor.data for tensor in (*self.module.parameters(), *self.module.buffers(), *state)]
 
     def precision_context(self) -> AbstractContextManager[Any]:
         """What a forward pass of the module runs in: autocast, unless the module casts or nothing is cast."""
-        dtype = AUTOCAST.get(self._setting.precision) if self.autocast else None
-        return torch.autocast(self._device.type, dtype=dtype) if dtype else nullcontext()
+        dtype = AUTOCAST.get(self.setting.precision) if self.autocast else None
+        return torch.autocast(self.device.type, dtype=dtype) if dtype else nullcontext()
 
     def _synchronising(self, last: bool) -> AbstractContextManager[Any]:
         """Gradients of all micro-batches but the last stay on their rank."""

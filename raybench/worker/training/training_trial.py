@@ -14,10 +14,10 @@ import torch
 from raybench.records.messages import Keep, OnProgress, Outcome, Progress
 from raybench.records.requests import TrainingRequest
 from raybench.records.results import Epoch, Pruned, TrainingResult
-from raybench.worker.communicators import Alone, Team, default_group
-from raybench.worker.devices.device import Device, MemoryPeak
+from raybench.worker.communicators import Alone, default_group
+from raybench.worker.devices.device import MemoryPeak
 from raybench.worker.failures import AgreedFailure, is_out_of_memory
-from raybench.worker.group_cache import GroupCache
+from raybench.worker.group_cache import GroupCache, RankContext
 from raybench.worker.memory import all_known, check_model_fits
 from raybench.worker.strategies.models import StrategyModels
 from raybench.worker.strategies.stepper import Stepper
@@ -33,13 +33,7 @@ class TrainingTrial:
 
     @default_group(None)
     def __init__(
-        self,
-        request: TrainingRequest,
-        team: Team,
-        device: Device,
-        cache: GroupCache,
-        results: Path | None,
-        keep: Keep,
+        self, request: TrainingRequest, context: RankContext, results: Path | None, keep: Keep
     ) -> None:
         """``results``: the directory, on the leader, where it can write.
 
@@ -47,7 +41,7 @@ class TrainingTrial:
         """
         from raybench.records.store import CHECKPOINTS, MODELS  # bring what reads records
 
-        self._keep = keep
+        team, device, self._keep = context.team, context.device, keep
         config, spec = request.config, request.training
         self._request, self._spec, self._team, self._device = request, spec, team, device
         # dp has one process for all devices: the leader trains as if it were one large device
@@ -60,8 +54,8 @@ class TrainingTrial:
         self._driven_memory: tuple[int, ...] = ()  # of the devices that dp drives
         self._workload = build(config.workload, config.data, config.seed)
         self._passes = Passes(request, self._at_work, device, self._workload)
-        check_model_fits(config, self._workload, team, cache)
-        self._models = self._make_models(cache)
+        check_model_fits(config, self._workload, context)
+        self._models = self._make_models(context.cache)
 
     def run(self, on_progress: OnProgress, held: ExitStack) -> Outcome:
         """All epochs that are not in a checkpoint yet; the result is the same on every rank that trains.

@@ -78,10 +78,10 @@ def _of_study(store: ResultsDirectory) -> Sections:
         "choice": _choice(results),
         "costs": _keyed(
             (
-                f"{each.record.trial_id} {each.world_size}",
+                f"{each.at.record.trial_id} {each.at.world_size}",
                 {name: getattr(each, name) for name in ("speedup", "saved_s", "saved_money")}
                 # by steps, also where a run was trained
-                | {"cost_ratio": inverse(each.speedup).scaled(each.world_size) if each.speedup else None},
+                | {"cost_ratio": inverse(each.speedup).scaled(each.at.world_size) if each.speedup else None},
             )
             for each in results.costs
         ),

@@ -91,13 +91,13 @@ def test_a_list_of_ranks_stands_for_its_own_length_and_one_device_is_packed() ->
     assert choice.placements(named, 4) == ["pack"]
 
 
-# --- suggestions, candidates, winners
+# --- rivals, candidates, winners
 
 
-def test_suggestions_are_one_trial_of_each_setting_at_the_target() -> None:
+def test_rivals_are_one_trial_of_each_setting_at_the_target() -> None:
     spec = study(**BATCHES, search={"method": "optuna", "trials": 3})
     records = searched(spec, (1, 2), Setting(batch_size=128))
-    found = choice.suggestions(spec, records, 2)
+    found = resolve(spec, records).rivals
     assert sorted(batch(record) or 0 for record in found) == [32, 64, 128]
     assert {record.config.world_size for record in found} == {2}
     assert len([record for record in records if record.config.world_size == 2]) > 3  # visits
@@ -117,7 +117,7 @@ def test_oversubscribed_trials_are_no_candidates() -> None:
     spec = study(**BATCHES)
     asked_for = [request(setting=setting, oversubscribed=True) for setting in spec.knobs.grid()]
     records = run_all(FakeRunner(noise=QUIET), asked_for)[0]
-    assert len(choice.suggestions(spec, records, 2)) == 3
+    assert len(resolve(spec, records).rivals) == 3
     assert resolve(spec, records).chosen == ()
     assert resolve(spec, records).best is None
 

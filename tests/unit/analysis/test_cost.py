@@ -56,7 +56,7 @@ def test_a_study_of_ones_own_that_trains_has_an_epoch_and_a_run(records: str) ->
     one, two = found.costs
     for point in (one, two):
         assert point.is_trained == (records == "steps and training")
-        rate = found.scaling(point.record).throughput_samples_per_s.value
+        rate = found.scaling(point.at.record).throughput_samples_per_s.value
         if not point.is_trained:
             assert point.cost.time_s.value == pytest.approx(35e3 / rate)
     assert found.phases is not None
@@ -130,7 +130,7 @@ def test_costs_are_of_mean_steps_and_agree_with_what_is_saved() -> None:
     assert slow * 10 == len(two.steps.rounds)
     found = analyse(spec, [one, slowed(two, range(slow), 2.0, "ddp")])
     one, two = found.costs
-    typical = found.scaling(two.record)
+    typical = found.scaling(two.at.record)
     assert typical.speedup is not None
     assert two.speedup is not None
     assert (typical.speedup.value, two.speedup.value) == pytest.approx((1.6, 1.6 / 1.1))

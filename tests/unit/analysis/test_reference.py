@@ -9,7 +9,6 @@ import pytest
 import torch
 import torch.distributed as distributed
 
-from raybench.analysis.choice import suggestions
 from raybench.analysis.reference import KnownBuckets, bucket_sizes, without_batch
 from raybench.analysis.resolve import resolve
 from raybench.analysis.results import analyse
@@ -220,7 +219,6 @@ def test_what_was_measured_anyway_is_one_setting_in_every_choice():
     runner = of_model(SMALL, gain_of_cap={1: 0.0005, 25: 0.001})  # as chance has it
     records, _ = grid(spec, (1, 2), runner)
     assert len([r for r in records if r.config.world_size == 2]) == 6
-    assert [r.config.setting.precision for r in suggestions(spec, records, 2)] == ["fp32", "bf16"]
     results = resolve(spec, records)
     assert {r.config.setting.bucket_cap_mb for r in results.references} == {"default"}
     assert [each.config.setting.precision for each in results.rivals] == ["fp32", "bf16"]
@@ -252,7 +250,7 @@ def test_older_records_that_tell_no_parameters_are_left_as_they_are():
         for record in records
         if record.steps
     ]
-    assert len(suggestions(spec, bare, 2)) == 3
+    assert len(resolve(spec, bare).rivals) == 3
 
 
 @pytest.mark.parametrize(("trials", "method"), [(5, "optuna"), (6, "optuna"), (7, "grid"), (1000, "grid")])

@@ -1,4 +1,4 @@
-"""What a study amounts to as a whole: records that count once, curves, the best, fronts."""
+"""What a study amounts to as a whole: records that count once, settings, the best, fronts."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ WINNER = Setting(batch_size=512, precision="bf16", bucket_cap_mb=25)
 
 def test_a_whole_search() -> None:
     results = analyse(DEFAULT, searched(DEFAULT, (1, 2), WINNER))
-    assert [is_default(results.study, curve[-1].config) for curve in results.curves] == [True, False]
-    assert [[each.config.world_size for each in curve] for curve in results.curves] == [[1, 2]] * 2
+    assert [is_default(results.study, each.main.config) for each in results.settings] == [True, *[False] * 5]
+    assert [[point.world_size for point in each.points] for each in results.settings] == [[1, 2]] * 6
 
 
 def test_several_objectives_give_a_front() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.analysis.scaling import Fit, Status, alongside, one_device, scaling, status
+from raybench.analysis.scaling import Fit, Status, alongside, scaling, status
 from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
@@ -135,7 +135,7 @@ def test_one_device_of_a_speed_up_holds_its_relations() -> None:
             costs, Noise(block=0.05), scaling=mode, world_size=size, setting=Setting(batch_size=64)
         )
         found = scaling(record)
-        one = one_device(record, found)
+        one = found.one_device
         assert one is not None
         assert found.speedup is not None
         rates = [each.throughput_samples_per_s.value for each in (found, one)]
@@ -178,6 +178,6 @@ def test_the_efficiency_of_a_script_is_of_the_samples_that_were_counted(
     assert divided is not None
     assert divided.parts.ideal is not None
     assert divided.parts.ideal.value == pytest.approx(efficiency * step_s[last.config.world_size])
-    alone = one_device(last, found)
+    alone = found.one_device
     assert alone is not None
     assert alone.throughput_samples_per_s.value == pytest.approx(samples[1] / step_s[1])

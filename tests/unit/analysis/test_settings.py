@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from raybench.analysis.choice import is_default
 from raybench.analysis.laws import amdahl_speedup, marginal_returns
+from raybench.analysis.resolve import resolve
+from raybench.analysis.results import analyse
+from raybench.analysis.settings import scaled_settings
 from raybench.analysis.stats.statistics import Estimate
-from tests.unit.studies import exactly, planted
+from raybench.spec import Setting
+from tests.support.planted import QUIET, FakeRunner, run_all
+from tests.unit.studies import asked, exactly, failed, grid, planted, searched, study
 
 
 def test_a_setting_starts_on_one_device_of_the_same_rounds() -> None:
@@ -23,7 +29,7 @@ def test_a_setting_starts_on_one_device_of_the_same_rounds() -> None:
 
 
 def test_every_batch_is_shown_however_slow_and_what_is_recommended() -> None:
-    """In a grid every setting is a curve; the small batches are the slowest of all, and why one looks."""
+    """In a grid every setting is scaled; the small batches are the slowest of all, and why one looks."""
     precisions = {"fp32": 1.0, "bf16": 0.9, "fp16": 0.8, "tf32": 0.95}
     costs = {
         (batch, precision): exactly(0.8 if batch > 16 else 0.3, 0.004 + batch * share * 1e-4)
@@ -41,6 +47,70 @@ def test_every_batch_is_shown_however_slow_and_what_is_recommended() -> None:
         (words.split(",")[0] for words in named), key=lambda batch: -int(batch.removeprefix("batch "))
     )
     assert len(found.compared) == 12
+
+
+def test_each_setting_has_its_numbers_of_devices_the_default_first_and_one_device_belongs_to_all() -> None:
+    spec = study(
+        knobs={"batch_size": [32], "bucket_cap_mb": ["default", 1]}, scaling={"world_sizes": [1, 2, 4]}
+    )
+    results = analyse(spec, grid(spec, (1, 2, 4))[0])
+    assert [results.label(each.main.record) for each in results.settings] == [
+        "default buckets",
+        "1 MiB buckets",
+    ]
+    assert [is_default(results.study, each.main.config) for each in results.settings] == [True, False]
+    assert [[point.world_size for point in each.points] for each in results.settings] == [[1, 2, 4]] * 2
+    first, second = ([point.record.trial_id for point in each.points] for each in results.settings)
+    assert first[0] == second[0]  # measured once
+    assert first[1] != second[1]
+
+
+def test_each_placement_is_a_setting_of_its_own() -> None:
+    spec = study(
+        knobs={"batch_size": [32]}, scaling={"world_sizes": [1, 2, 4], "placement": ["pack", "spread"]}
+    )
+    setting = Setting(batch_size=32)
+    requests = [asked(spec, "scaling", setting, 1)]
+    requests += [
+        asked(spec, "scaling", setting, size, placement=place)
+        for size in (2, 4)
+        for place in ("pack", "spread")
+    ]
+    results = analyse(spec, run_all(FakeRunner(noise=QUIET), requests)[0])
+    assert [results.label(each.main.record) for each in results.settings] == [
+        "batch 32, fp32, pack",
+        "batch 32, fp32, spread",
+    ]
+    assert [[point.world_size for point in each.points] for each in results.settings] == [[1, 2, 4]] * 2
+
+
+def test_what_was_only_searched_has_the_one_device_of_its_rounds() -> None:
+    spec = study(knobs={"batch_size": [32, 64, 128]}, search={"method": "optuna", "trials": 3})
+    records = searched(spec, (1, 2), Setting(batch_size=128))
+    search = [record for record in records if record.request.role == "search"]
+    alone, whole = analyse(spec, search).settings, analyse(spec, records).settings
+    assert [[point.is_measured for point in each.points] for each in alone] == [[False, True]] * 2
+    own = [each.points[0].is_measured for each in whole]
+    assert own == [each.main.record.request.role == "scaling" for each in whole] == [True, True, False]
+
+
+def test_what_was_searched_is_scaled_only_where_nothing_else_is() -> None:
+    spec = study(knobs={"batch_size": [32, 64, 128]}, search={"method": "optuna", "trials": 3})
+    records = searched(spec, (1, 2), Setting(batch_size=128))
+    search = [record for record in records if record.request.role == "search"]
+    alone, whole = (
+        [each.main.config.setting.batch_size for each in scaled_settings(resolve(spec, of))]
+        for of in (search, records)
+    )
+    assert sorted(alone) == [64, 128]
+    assert whole == [32, 128]  # the default first
+
+
+def test_a_world_size_that_failed_is_no_point() -> None:
+    spec = study(knobs={"batch_size": [32]}, scaling={"world_sizes": [1, 2, 4]})
+    records = [*grid(spec, (1, 4))[0], failed(asked(spec, "scaling", Setting(batch_size=32), 2))]
+    (setting,) = analyse(spec, records).settings
+    assert [point.world_size for point in setting.points] == [1, 4]
 
 
 def over_one(value: float, half: float = 0.0) -> Estimate:

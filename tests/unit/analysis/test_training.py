@@ -126,7 +126,7 @@ def test_training_leaves_the_rest_of_the_analysis_as_it_is():
     plan, records = trained_study(FakeLearning())
     steps = [record for record in records if record.steps is not None]
     with_training, without = analyse(plan.study, records), analyse(plan.study, steps)
-    for name in ("headline", "curves", "best", "gains", "diagnosis", "waterfall"):
+    for name in ("headline", "settings", "best", "gains", "diagnosis", "waterfall"):
         assert getattr(with_training, name) == getattr(without, name)
 
 

@@ -114,9 +114,9 @@ def test_each_precision_has_its_own(search):
     found = largest_fits_of(plan.study, store.records, plan.world_sizes)
     assert [each.batch_size for each in found] == [expected(), expected(1 << 23)]
     results = analyse(plan.study, store.records)
-    labels = {results.label(curve[-1]) for curve in results.curves}
+    labels = {results.label(each.main.record) for each in results.settings}
     assert labels == {f"batch {expected():,}, fp32", f"batch {expected(1 << 23):,}, bf16"}
-    assert is_default(results.study, results.curves[0][-1].config)
+    assert is_default(results.study, results.settings[0].main.config)
     assert {record.state for record in rest(store.records)} == {"complete"}
     if search["method"] == "optuna":
         assert len(results.rivals) == 2
@@ -137,7 +137,7 @@ def test_the_default_is_known_beside_a_strategy_that_cannot_be(search):
     assert set(roles) == {"scaling"}
     results = analyse(plan.study, store.records)
     assert results.best is None or results.best is results.default
-    assert is_default(results.study, results.curves[0][-1].config)
+    assert is_default(results.study, results.settings[0].main.config)
     assert results.headline.config.batch_size == expected()
 
 

@@ -160,7 +160,7 @@ def test_a_cure_is_confirmed_and_a_wrong_one_refuted(propose: Any) -> None:
     assert harm.gain.gain.high < 0
 
 
-def test_they_count_for_no_curve_and_no_choice(propose: Any) -> None:
+def test_they_count_for_no_setting_and_no_choice(propose: Any) -> None:
     propose((WRAPPER, CURE, None))
     plan = planned(knobs={"batch_size": [64, 32]})
     _, store, _ = studied(plan)
@@ -173,8 +173,11 @@ def test_they_count_for_no_curve_and_no_choice(propose: Any) -> None:
         assert each.best is None or each.best.request.role != "verification"
     mine, theirs = (sorted(each.trial_id for each in of.references) for of in (with_them, without))
     assert mine == theirs
-    curves = [[record.trial_id for curve in of.curves for record in curve] for of in (with_them, without)]
-    assert curves[0] == curves[1]
+    shown = [
+        [(point.record.trial_id, point.world_size) for each in of.settings for point in each.points]
+        for of in (with_them, without)
+    ]
+    assert shown[0] == shown[1]
 
 
 def test_what_raybench_cannot_do_is_named(propose: Any) -> None:

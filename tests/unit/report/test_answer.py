@@ -60,8 +60,8 @@ def test_a_whole_search() -> None:
         assert words in answer
     assert len(re.findall(r"[.:] ", answer)) <= 9
     assert "eep the default" not in answer
-    assert [is_default(results.study, curve[-1].config) for curve in results.curves] == [True, False]
-    assert [[each.config.world_size for each in curve] for curve in results.curves] == [[1, 2]] * 2
+    assert [is_default(results.study, each.main.config) for each in results.settings] == [True, *[False] * 5]
+    assert [[point.world_size for point in each.points] for each in results.settings] == [[1, 2]] * 6
 
 
 @pytest.mark.parametrize("visits", [1, 3])

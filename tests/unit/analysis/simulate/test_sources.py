@@ -63,9 +63,9 @@ def test_one_device_without_a_trial_is_the_one_that_costs_have() -> None:
     assert group is not None
     one = {each.batch_size: each for each in group.measurements if each.shape.world_size == 1}
     rates = {
-        point.record.config.setting.batch_size: point.cost.time_s.value
+        point.at.config.setting.batch_size: point.cost.time_s.value
         for point in results.costs
-        if point.world_size == 1
+        if point.at.world_size == 1
     }
     assert sorted(one) == sorted(rates) == [32, 64]
     for batch, step in one.items():

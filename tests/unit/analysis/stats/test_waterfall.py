@@ -9,7 +9,7 @@ import pytest
 
 from raybench.analysis.findings.evenness import slowest_rank
 from raybench.analysis.laws import serial_fraction
-from raybench.analysis.scaling import one_device, scaling
+from raybench.analysis.scaling import scaling
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.waterfall import Waterfall
 from raybench.records.record import TrialRecord
@@ -106,7 +106,7 @@ def test_the_ideal_part_is_the_one_device_of_the_speed_up(scaling_mode: str) -> 
     """One step of one device has one value and one interval, in the waterfall and beside the speed-up."""
     costs = StepCosts(plain_s=0.010, base_s=0.018, exposed_s=0.002)
     record = measured(costs, Noise(block=0.05, step=0.02), scaling=scaling_mode)
-    ideal, one = parts_of(record).parts.ideal, one_device(record, scaling(record))
+    ideal, one = parts_of(record).parts.ideal, scaling(record).one_device
     assert ideal is not None
     assert one is not None
     over = record.config.world_size if scaling_mode == "strong" else 1

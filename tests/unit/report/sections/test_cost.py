@@ -63,7 +63,7 @@ def test_epochs_that_were_trained_make_a_run() -> None:
     table = cost_table(results)
     assert [row[0] for row in table.rows] == ["1", "2"]
     assert "By the epochs trained" in table.caption
-    point = next(each for each in results.costs if each.world_size == 2)
+    point = next(each for each in results.costs if each.at.world_size == 2)
     (by_seed,) = [each for each in slow if each.config.world_size == 2]
     assert by_seed.training is not None
     taken_s = sum(epoch.train_s for epoch in by_seed.training.epochs)

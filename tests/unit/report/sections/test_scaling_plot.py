@@ -20,7 +20,7 @@ def test_bars_are_the_settings_of_the_table_from_one_device_on(results: StudyRes
     words, default = settings[0]
     assert words == "batch 512, fp32"
     assert [point.world_size for point in default.points] == [1, 2]
-    assert default.points[1].scaling == results.scaling(results.curves[0][1])
+    assert default.points[1].scaling == results.scaling(results.headline)
     figure = draw_scaling(settings)
     assert figure is not None
     left, right = figure.axes
