@@ -18,7 +18,7 @@ from typing import Any
 from raybench.analysis.reference import grouped
 from raybench.analysis.resolve import Facts
 from raybench.analysis.stats.pool import POOLED_DEGREES, TYPICAL
-from raybench.machine.environment import Environment, KnownSpreads
+from raybench.machine.environment import Environment, Spreads
 from raybench.machine.host import DeviceKind
 
 SHOWN = "spreads.json"  # in a report
@@ -56,7 +56,7 @@ def shown(facts: Facts, machine: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def known_spreads(machine: Mapping[str, Any], every: Iterable[Mapping[str, Any]]) -> KnownSpreads | None:
+def known_spreads(machine: Mapping[str, Any], every: Iterable[Mapping[str, Any]]) -> Spreads | None:
     """What ``every`` study on the same machine says, the oldest first; None where none was large enough."""
     there = [
         each for each in every if each.get("machine") == machine and each.get("trials", 0) >= LEAST_TRIALS
@@ -65,13 +65,12 @@ def known_spreads(machine: Mapping[str, Any], every: Iterable[Mapping[str, Any]]
         return None
     typical = TYPICAL[machine["device"]]
     runs = grouped((each for each in there if each.get("default")), itemgetter("default"))
-    return KnownSpreads(
+    return Spreads(
         trial=geometric_mean(each["spreads"]["trial"] for each in there),
         unit=geometric_mean(each["spreads"]["unit"] for each in there),
         start=_between(runs.values(), "step_time_s", typical.start),
         # an efficiency is a ratio of two units
         start_unit=_between(runs.values(), "efficiency", math.sqrt(2) * typical.start_unit) / math.sqrt(2),
-        studies=len(there),
     )
 
 

@@ -19,11 +19,11 @@ from raybench.analysis.objectives import Candidate, is_better
 from raybench.analysis.parity import wrong_losses
 from raybench.analysis.reference import known_buckets
 from raybench.analysis.scaling import Fit, Scaling
-from raybench.analysis.stats.pool import MOST_JOINT, Array, Spreads
+from raybench.analysis.stats.pool import MOST_JOINT, Array
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.stats.verdict import Gain, gain_of
 from raybench.analysis.waterfall import Waterfall
-from raybench.machine.environment import Environment
+from raybench.machine.environment import Environment, Spreads
 from raybench.records.record import TrialRecord
 from raybench.records.requests import COMPARED_ROLES, Configuration
 from raybench.spec.plural import plural
@@ -274,9 +274,8 @@ def resolve(study: Study, records: Sequence[TrialRecord], environment: Environme
 
 
 def spreads_of(environment: Environment | None) -> Spreads | None:
-    """What the machine has shown; None: nothing."""
-    shown = environment.spreads if environment else None
-    return Spreads(shown.trial, shown.unit, shown.start, shown.start_unit) if shown else None
+    """What the machine has shown; None: nothing, or it is not known."""
+    return environment.spreads if environment else None
 
 
 def _as_counted(study: Study, records: Sequence[TrialRecord]) -> tuple[Study, tuple[TrialRecord, ...]]:

@@ -10,10 +10,11 @@ from functools import cached_property
 import numpy as np
 
 from raybench.analysis.reference import KnownBuckets, grouped
-from raybench.analysis.stats.pool import TYPICAL, Array, Pool, Spreads, Unit, Weights
+from raybench.analysis.stats.pool import TYPICAL, Array, Pool, Unit, Weights
 from raybench.analysis.stats.statistics import Estimate, inverse
 from raybench.analysis.units import baseline_unit, pool_visits, step_unit, with_setting
 from raybench.analysis.waterfall import Waterfall, waterfall
+from raybench.machine.environment import Spreads
 from raybench.records.record import TrialRecord
 from raybench.records.requests import COMPARED_ROLES
 from raybench.spec.workloads import ScriptSpec

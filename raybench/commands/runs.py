@@ -43,7 +43,7 @@ from raybench.errors import RequestError
 from raybench.launch.cluster import Cluster
 from raybench.launch.metrics import RayMetrics
 from raybench.launch.readable import check_workload, refuse_unseen
-from raybench.machine.environment import KnownSpreads, of_nodes, unlike_nodes
+from raybench.machine.environment import Spreads, of_nodes, unlike_nodes
 from raybench.plan.make_plan import grid_of_search, make_plan
 from raybench.plan.notes import Stage, num_suggestions, open_visits
 from raybench.plan.sweep_plan import SweepPlan, make_sweep_plan
@@ -101,7 +101,7 @@ def run_scaling(options: ScalingOptions, console: Console) -> EndedCommand:
             return ended
 
 
-def _known_spreads(folder: Path, machine: Mapping[str, Any]) -> KnownSpreads | None:
+def _known_spreads(folder: Path, machine: Mapping[str, Any]) -> Spreads | None:
     """What the reports of the results directories in ``folder`` say of this machine, the newest of them."""
     every = list[Mapping[str, Any]]()
     files = sorted(folder.glob(f"*/{REPORT}/{SHOWN}"), key=lambda path: path.stat().st_mtime)

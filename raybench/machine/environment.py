@@ -8,14 +8,14 @@ import re
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 import raybench
 from raybench.errors import printable
 from raybench.machine import gpus, host
-from raybench.machine.gpus import Graphics
 from raybench.machine.host import DeviceKind
 from raybench.machine.network import rdma_devices
 from raybench.spec.user_input import flat
@@ -36,17 +36,17 @@ PACKAGES = (
 )
 
 
-class KnownSpreads(BaseModel, frozen=True):
-    """What earlier studies on a machine have shown: standard deviations of logarithms of step times."""
+@dataclass(frozen=True)
+class Spreads:
+    """Standard deviations of natural logarithms of step times, beside the noise of blocks."""
 
-    trial: float = Field(description="common to all that one trial measures")
-    unit: float = Field(description="of each variant of a setting in one trial")
-    start: float = Field(description="common to one start of the workers")
-    start_unit: float = Field(description="of each variant of a setting in one start")
-    studies: int = Field(description="how many studies say so")
+    trial: float  # common to what one trial measures
+    unit: float  # of one unit in one trial
+    start: float  # common to one start of the workers
+    start_unit: float  # of one unit in one start
 
 
-class Environment(Graphics):
+class Environment(gpus.Graphics):
     """What may have an influence on a measurement. None and empty: the machine does not tell."""
 
     hostname: str = Field(description="name of the host")
@@ -72,7 +72,7 @@ class Environment(Graphics):
     other_variables: tuple[str, ...] = Field(
         (), description="names of those whose values may be secret, and of Ray's and Slurm's"
     )
-    spreads: KnownSpreads | None = Field(
+    spreads: Spreads | None = Field(
         None, description="what earlier studies here have shown of how much trials and starts differ"
     )
     nodes: tuple[Environment, ...] = Field(

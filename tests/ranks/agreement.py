@@ -10,8 +10,8 @@ from typing import TypeVar
 import pytest
 
 from raybench.analysis.scaling import Fit
-from raybench.analysis.stats.pool import Spreads
 from raybench.analysis.stats.statistics import Estimate, num_trimmed, t_quantile
+from raybench.machine.environment import Spreads
 from raybench.records.record import TrialRecord
 from raybench.records.results import StepsResult
 from tests.conftest import BUSY

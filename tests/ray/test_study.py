@@ -22,7 +22,6 @@ from typing import Any
 import pytest
 
 from raybench.analysis.labels import label, task_words
-from raybench.analysis.resolve import spreads_of
 from raybench.analysis.scaling import Fit
 from raybench.commands.progress import trial_values
 from raybench.launch.metrics import LEFT, METRICS, STAGE_PLANNED, TRIALS, Metric
@@ -92,7 +91,7 @@ def smoke() -> Iterator[Smoke]:
             assert command.process.poll() is None, command.output
             with ResultsDirectory.open_readonly(directory) as store:
                 study, records = store.study(), list(store.records())
-                spreads = spreads_of(store.environment())
+                spreads = store.environment().spreads
             expected: dict[str, Series] = {exported(TRIALS): {(STUDY, "complete"): float(len(records))}}
             for number, record in enumerate(records, 1):
                 tags = (str(record.config.world_size), record.config.setting.strategy)

@@ -29,6 +29,7 @@ from scipy.sparse import csc_array
 from scipy.sparse.linalg import splu
 
 from raybench.analysis.stats.statistics import CONFIDENCE, Estimate, exponential, t_quantile
+from raybench.machine.environment import Spreads
 
 Unit = Hashable
 Weights = Mapping[Unit, float]  # of units: a contrast
@@ -47,16 +48,6 @@ NUM_DRAWS = 4000
 AT_ONCE = 100  # contrasts: more are worked out in parts
 MOST_JOINT = 500  # units that are drawn together
 SEED = 20261124
-
-
-@dataclass(frozen=True)
-class Spreads:
-    """Standard deviations of natural logarithms, beside the noise of blocks."""
-
-    trial: float  # common to what one trial measures
-    unit: float  # of one unit in one trial
-    start: float  # common to one start of the workers
-    start_unit: float  # of one unit in one start
 
 
 # Where nothing else is known of a machine. On two shared virtual cores 40 equal commands differed by 7.3%

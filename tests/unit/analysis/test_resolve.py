@@ -9,7 +9,7 @@ import pytest
 
 from raybench.analysis.resolve import Facts, resolve
 from raybench.analysis.stats.verdict import Verdict
-from raybench.machine.environment import KnownSpreads
+from raybench.machine.environment import Spreads
 from raybench.machine.host import Resources
 from raybench.plan.make_plan import make_plan
 from raybench.spec import Setting
@@ -209,7 +209,7 @@ def test_an_anchor_tells_settings_apart_that_trials_on_their_own_leave_open(is_a
     runner = FakeRunner(lambda config, setting: costs[setting.bucket_cap_mb], QUIET)
     measuring = [asked(spec, "scaling", setting, 2, variants=("ddp",)) for setting in (slow, fast)]
     measuring[1] = with_anchor(measuring[1], slow) if is_anchored else measuring[1]
-    spreads = KnownSpreads(trial=0.10, unit=0.01, start=0.10, start_unit=0.01, studies=1)
+    spreads = Spreads(trial=0.10, unit=0.01, start=0.10, start_unit=0.01)
     machine = MACHINE.model_copy(update={"spreads": spreads})
     (gain,) = resolve(spec, run_all(runner, measuring, spec.name)[0], machine).gains.values()
     assert (gain.verdict is Verdict.BETTER) is is_anchored

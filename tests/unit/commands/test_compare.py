@@ -21,7 +21,7 @@ from raybench.commands.predict_run import read_source
 from raybench.commands.process import NOT_KNOWN
 from raybench.commands.report import analysed
 from raybench.errors import RequestError
-from raybench.machine.environment import KnownSpreads
+from raybench.machine.environment import Spreads
 from raybench.records.requests import Configuration
 from raybench.records.store import ResultsDirectory
 from raybench.spec import Setting
@@ -77,7 +77,7 @@ def test_a_slowdown_is_told_and_fails_where_it_is_to(tmp_path):
 
 def test_a_figure_has_the_interval_of_its_report(tmp_path: Path) -> None:
     """By the spreads that the machine had shown, whichever command asks, and so has a gate."""
-    steady = KnownSpreads(trial=0.005, unit=0.002, start=0.002, start_unit=0.001, studies=5)
+    steady = Spreads(trial=0.005, unit=0.002, start=0.002, start_unit=0.001)
     machine = MACHINE.model_copy(update={"spreads": steady})
     one = planted(tmp_path, "one", 0.010, quiet=True, machine=machine)
     two = planted(tmp_path, "two", 0.0104, 0.0021, seed=2, quiet=True, machine=machine)

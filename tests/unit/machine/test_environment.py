@@ -8,6 +8,7 @@ import raybench
 from raybench.machine.environment import (
     LONGEST_VALUE,
     Environment,
+    Spreads,
     capture,
     differences,
     of_nodes,
@@ -40,6 +41,15 @@ def test_what_is_captured_survives_json():
     assert found.packages["raybench"] == raybench.__version__
     assert {"torch", "ray", "numpy"} <= set(found.packages)
     assert differences(found, found) == []
+
+
+def test_spreads_that_say_of_how_many_studies_they_are_are_still_read():
+    """As an environment.json from before that went."""
+    spreads = {"trial": 0.035, "unit": 0.012, "start": 0.065, "start_unit": 0.018}
+    found = an_environment(spreads=spreads | {"studies": 1})
+    assert found.spreads == Spreads(**spreads)
+    assert Environment.model_validate_json(found.model_dump_json()) == found
+    assert found.model_dump()["spreads"] == spreads
 
 
 def test_the_versions_of_cudnn_and_nccl_are_recorded_and_make_a_difference(monkeypatch):

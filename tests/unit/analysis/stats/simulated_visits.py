@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from raybench.analysis.stats.pool import Array, Pool, Spreads, Unit, Visit, Weights
+from raybench.analysis.stats.pool import Array, Pool, Unit, Visit, Weights
+from raybench.machine.environment import Spreads
 
 KNOWN = Spreads(trial=0.03, unit=0.012, start=0.065, start_unit=0.018)
 ROUNDS = 20

@@ -9,7 +9,7 @@ import pytest
 
 from raybench.analysis.phases import SYNCHRONIZATION, PhaseTable, phase_table
 from raybench.analysis.scaling import Fit
-from raybench.analysis.stats.pool import Spreads
+from raybench.machine.environment import Spreads
 from raybench.records.record import TrialRecord
 from raybench.spec import Setting
 from raybench.spec.workloads import ScriptSpec

@@ -11,7 +11,8 @@ import pytest
 from scipy.stats import trim_mean
 from scipy.stats.mstats import trimmed_mean_ci
 
-from raybench.analysis.stats.pool import Pool, Spreads, Visit, Weights
+from raybench.analysis.stats.pool import Pool, Visit, Weights
+from raybench.machine.environment import Spreads
 from tests.unit.analysis.stats.simulated_visits import KNOWN, Machine, pooled
 
 STEP_S = {"alone": 0.010, "default": 0.0125, "winner": 0.011, "other": 0.013}
