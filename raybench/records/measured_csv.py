@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from raybench.errors import RequestError
-from raybench.records.base import Count, Difference, Duration, Frozen, Workers
+from raybench.records.base import Count, Difference, Duration, Frozen, Workers, checked
 from raybench.records.requests import COMPARED_ROLES
 from raybench.spec.knobs import Setting
 from raybench.spec.plural import plural
-from raybench.spec.user_input import first_fault, received
+from raybench.spec.user_input import received
 
 #: nodes: number of nodes
 #: world_size: number of devices
@@ -141,10 +141,7 @@ def read_measured_csv(path: Path, scaling: Scaling | None = None) -> MeasuredTab
         if why := _no_measurement(named) if is_summary else "":
             skipped[why] += 1
             continue
-        try:
-            row = MeasuredRow.model_validate(_values(named, path, is_summary))
-        except ValidationError as error:
-            raise RequestError(f"{path}: line {number}: {first_fault(error)}") from None
+        row = checked(f"{path}: line {number}", MeasuredRow, _values(named, path, is_summary))
         if scaling and row.scaling not in (None, scaling) and not is_summary:
             said = f"{row.scaling}, as the column scaling of {path} says"
             raise RequestError(f"--scaling: {said} (received {scaling})")

@@ -16,14 +16,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import AliasPath, BaseModel, Field, ValidationError
+from pydantic import AliasPath, BaseModel, Field
 
 from raybench.errors import RequestError
-from raybench.records.base import Amount, Count
+from raybench.records.base import Amount, Count, checked
 from raybench.records.measured_csv import MeasuredRow, MeasuredTable, Scaling, read_measured_csv
 from raybench.spec.plural import plural
 from raybench.spec.sweep import COLLECTIVES, Collective
-from raybench.spec.user_input import first_fault
 
 _RANK = re.compile(r"# +Rank +\d+ +(?:Group +(\d+) +)?Pid +\d+ on +(\S+) +device +\d+ +\[\S+\] *(.*)")
 _NAME = re.compile(r"\b(\w+?)_perf")
@@ -172,18 +171,11 @@ def _read_run(run: RunFile) -> _Read:
     except ValueError:
         content = None
     if isinstance(content, dict) and "log_history" in content:
-        return _trainer_run(run, _checked(run.path, _TrainerState, content))
+        return _trainer_run(run, checked(str(run.path), _TrainerState, content))
     if isinstance(content, dict) and "step_time" in content:
-        return _traceml_run(run, _checked(run.path, _TraceMLSummary, content))
+        return _traceml_run(run, checked(str(run.path), _TraceMLSummary, content))
     rule = "a Trainer's trainer_state.json or TraceML's final_summary.json"
     raise RequestError(f"{run.path}: {rule} (received neither)")
-
-
-def _checked(path: Path, model: type[Any], content: Any) -> Any:
-    try:
-        return model.model_validate(content)
-    except ValidationError as error:
-        raise RequestError(f"{path}: {first_fault(error)}") from None
 
 
 class _TrainerState(BaseModel):
@@ -203,8 +195,7 @@ class _TrainerSpeed(BaseModel):
 def _row(run: RunFile, model: str, devices: int, batch: int, step_s: float, passes: int = 1) -> MeasuredRow:
     values = {"nodes": run.nodes or 1, "world_size": devices, "batch_size": batch, "step_time_s": step_s}
     more = {"context": [("device_name", "")], "setting": [], "gradient_accumulation": passes}
-    row: MeasuredRow = _checked(run.path, MeasuredRow, {"model": model, **values, **more})
-    return row
+    return checked(str(run.path), MeasuredRow, {"model": model, **values, **more})
 
 
 def _trainer_run(run: RunFile, state: _TrainerState) -> _Read:
@@ -212,7 +203,7 @@ def _trainer_run(run: RunFile, state: _TrainerState) -> _Read:
     if not ends:
         hint = "trainer.save_state() after train() writes it"
         raise RequestError(f"{run.path}: train_runtime in log_history, which a checkpoint's has not: {hint}")
-    speed: _TrainerSpeed = _checked(run.path, _TrainerSpeed, state.log_history[ends[-1]])
+    speed = checked(str(run.path), _TrainerSpeed, state.log_history[ends[-1]])
     # three decimals: of fewer steps after a resume, and of more where an older Trainer stopped early
     steps = speed.train_steps_per_second * speed.train_runtime
     if abs(steps - state.global_step) <= 0.0005 * speed.train_runtime + 1:
