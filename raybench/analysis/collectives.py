@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from raybench.analysis.stats.statistics import Estimate, geometric, inverse, of_log, t_quantile
-from raybench.records.other_tools import LoggedMessage
+from raybench.records.measured_elsewhere import LoggedMessage
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import KnobValue
 from raybench.spec.placement import Placement, placement_text

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from raybench.errors import RequestError
+from raybench.records.base import checked
 from raybench.spec.load import read_toml
 from raybench.spec.network import Network, named_network
-from raybench.spec.user_input import first_fault, home_path
+from raybench.spec.user_input import home_path
 
 
 def parse_network(text: str, option: str = "--network") -> Network:
@@ -23,10 +22,7 @@ def parse_network(text: str, option: str = "--network") -> Network:
             return _of_sweep(path, option)
         if path.suffix != ".toml":
             raise RequestError(f"{option}: {error}") from None
-    try:
-        return Network.model_validate({"name": path.stem} | read_toml(path))
-    except ValidationError as error:
-        raise RequestError(f"{option}: {path}: {first_fault(error)}") from None
+    return checked(f"{option}: {path}", Network, {"name": path.stem} | read_toml(path))
 
 
 def network_field(text: str, option: str) -> dict[str, Any]:

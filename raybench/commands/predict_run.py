@@ -27,7 +27,7 @@ from raybench.commands.process import DONE
 from raybench.errors import RequestError
 from raybench.machine.host import BACKENDS
 from raybench.records.csv_files import rows_csv
-from raybench.records.other_tools import read_measured, read_nccl_tests
+from raybench.records.measured_elsewhere import read_measured, read_nccl_tests
 from raybench.records.store import ResultsDirectory, foreign
 from raybench.records.whole_files import replace_whole
 from raybench.report.format import sentence

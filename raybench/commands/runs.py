@@ -10,7 +10,6 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
 from rich.console import Console
 
 from raybench.analysis.findings.case import Around
@@ -53,10 +52,10 @@ from raybench.records.requests import StepsRequest, TrainingRequest
 from raybench.records.store import OPTUNA_JOURNAL, ResultsDirectory, refuse_occupied
 from raybench.report.document import REPORT
 from raybench.report.format import clock, exact_clock
+from raybench.spec.load import validated
 from raybench.spec.plural import plural
 from raybench.spec.study import Study
 from raybench.spec.sweep import Sweep
-from raybench.spec.validation import fields, from_validation
 from raybench.spec.workloads import LightningSpec, ScriptSpec, TrainerSpec
 from raybench.workloads import Checked
 
@@ -238,13 +237,7 @@ def sweep_of(options: Options) -> Sweep:
         assert options.output is not None
         with ResultsDirectory.open_readonly(options.output) as store:
             data = store.sweep().model_dump()
-    for field, value in options.overrides:
-        table, _, name = field.rpartition(".")
-        (data.setdefault(table, {}) if table else data)[name] = value
-    try:
-        return Sweep.model_validate(data)
-    except ValidationError as error:
-        raise RequestError(*from_validation(error, data, fields(Sweep))) from None
+    return validated(Sweep, data, options.overrides)
 
 
 def _sweep(

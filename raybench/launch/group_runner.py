@@ -88,10 +88,7 @@ class WorkerGroupRunner(RayRunner):
         group = self._group
         if group is None or not group.alive:
             raise GroupLostError("no worker group is running")
-        try:
-            ranks = group.info.ranks_for(request.config.world_size, request.config.placement)
-        except ValueError as error:
-            return Outcome("invalid", 0.0, str(error), group=group.info.number)
+        ranks = group.info.ranks_for(request.config.world_size, request.config.placement)
         group.post(request, ranks, self.results, on_progress)
         try:
             outcome = group.outcome()

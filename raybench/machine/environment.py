@@ -16,7 +16,6 @@ from pydantic import Field
 import raybench
 from raybench.errors import printable
 from raybench.machine import gpus, host
-from raybench.machine.gpus import Graphics
 from raybench.machine.host import DeviceKind
 from raybench.machine.network import rdma_devices
 from raybench.spec.user_input import flat
@@ -47,7 +46,7 @@ class Spreads:
     start_unit: float  # of one unit in one start
 
 
-class Environment(Graphics):
+class Environment(gpus.Graphics):
     """What may have an influence on a measurement. None and empty: the machine does not tell."""
 
     hostname: str = Field(description="name of the host")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from raybench.errors import RequestError
+from raybench.spec.base import M
+from raybench.spec.user_input import received
 
 # What a clock or a counter can say: a line with anything else is no measurement, whoever wrote it.
 LONGEST_S, SHORTEST_S = 1e9, 1e-12
@@ -25,3 +29,18 @@ class Frozen(BaseModel):
     """A part of a record."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+def checked(where: str, model: type[M], content: Any) -> M:
+    """Return ``content`` as a ``model``; raises ``RequestError`` with ``where`` and its first fault."""
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        raise RequestError(f"{where}: {first_fault(error)}") from None
+
+
+def first_fault(error: ValidationError) -> str:
+    """The first fault that pydantic found: the field, the rule and the value received."""
+    first = error.errors(include_url=False)[0]
+    field, rule = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+    return f"{field}: {rule} (received {received(first['input'])})" if field else rule

@@ -32,10 +32,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from raybench.errors import StoreError
-from raybench.records.base import Duration, Frozen, Whole, Workers
+from raybench.records.base import Duration, Frozen, Whole, Workers, first_fault
 from raybench.records.requests import Configuration, StudyRequest, TrialRequest
 from raybench.records.results import CollectivesResult, ProbeResult, StepsResult, TrainingResult
-from raybench.spec.user_input import first_fault, received
+from raybench.spec.user_input import received
 
 SCHEMA_VERSION = "3.0"
 

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from filelock import FileLock
-from pydantic import ValidationError
 
 from raybench.errors import StoreError
 from raybench.machine.environment import Environment, differences
+from raybench.records.base import checked
 from raybench.records.csv_files import epoch_rows, rows_csv
 from raybench.records.record import (
     SCHEMA_VERSION,
@@ -38,7 +38,7 @@ from raybench.records.whole_files import LOCK, cannot, lock_directory, replace_w
 from raybench.spec.load import load_study, read_toml
 from raybench.spec.study import Study
 from raybench.spec.sweep import Sweep
-from raybench.spec.user_input import first_fault, flat, received, to_toml
+from raybench.spec.user_input import flat, received, to_toml
 
 if TYPE_CHECKING:
     # brings numpy, which reading does not need
@@ -111,10 +111,7 @@ class ResultsDirectory(AbstractContextManager["ResultsDirectory"]):
         if not self.is_sweep:
             raise StoreError(f"{self.path}: a study, not a sweep of collectives (communication)")
         path = self.path / SWEEP
-        try:
-            return Sweep.model_validate(read_toml(path))
-        except ValidationError as error:
-            raise StoreError(f"{path}: damaged: {first_fault(error)}") from None
+        return checked(f"{path}: damaged", Sweep, read_toml(path))
 
     def environment(self) -> Environment:
         """The machine as the study found it; raises ``StoreError`` where the file was damaged."""

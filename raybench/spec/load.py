@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 import raybench
 from raybench.errors import RequestError
+from raybench.spec.base import M
 from raybench.spec.study import Study
 from raybench.spec.user_input import did_you_mean, flat, home_path, real_path, received
 from raybench.spec.validation import fields, from_validation
@@ -109,12 +110,21 @@ def resolve(
         layers += list(flat(table)) if applies else []
         if name == "smoke" and applies and table:
             layers.append(("is_smoke", True))
-    for field, value in [*layers, *overrides]:
-        _put(merged, field, value)
+    return _as_typed(validated(Study, merged, [*layers, *overrides]))
+
+
+def validated(model: type[M], data: dict[str, Any], overrides: Sequence[tuple[str, Any]]) -> M:
+    """Return ``data`` as a ``model``, once ``overrides`` of dotted fields are put into it.
+
+    Raises:
+        RequestError: one line for each fault: the dotted field, the rule, the value received.
+    """
+    for field, value in overrides:
+        _put(data, field, value)
     try:
-        return _as_typed(Study.model_validate(merged))
+        return model.model_validate(data)
     except ValidationError as error:
-        raise RequestError(*from_validation(error, merged, fields())) from None
+        raise RequestError(*from_validation(error, data, fields(model))) from None
 
 
 def _where_it_is(link: str, script: ScriptSpec) -> str:

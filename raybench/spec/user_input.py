@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from raybench.spec.base import Model
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -58,13 +56,6 @@ def received(value: Any) -> str:
     except TypeError:
         text = "nothing" if value is None else repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def first_fault(error: ValidationError) -> str:
-    """The first fault that pydantic found: the field, the rule and the value received."""
-    first = error.errors(include_url=False)[0]
-    field, rule = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
-    return f"{field}: {rule} (received {received(first['input'])})" if field else rule
 
 
 def nearest(name: object, known: Iterable[str]) -> str | None:

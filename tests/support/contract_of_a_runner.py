@@ -80,13 +80,6 @@ class ContractOfARunner:
         outcome, _ = run(runner, steps(world_size=1))
         assert (outcome.state, outcome.ranks, outcome.group) == ("complete", (0,), number)
 
-    def test_ranks_that_the_group_has_not_are_an_invalid_trial(self, runner: TrialRunner) -> None:
-        number = runner.start(SIZE, {}).number
-        outcome, _ = run(runner, steps(placement=(0, 5)))
-        assert outcome.state == "invalid"
-        assert "[0, 5]" in (outcome.reason or "")
-        assert runner.start(SIZE, {}).number == number
-
     def test_a_model_that_raises_costs_its_trial_alone(self, runner: TrialRunner) -> None:
         number = runner.start(SIZE, {}).number
         outcome, _ = run(runner, steps(faulty.RAISES))

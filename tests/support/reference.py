@@ -27,7 +27,7 @@ from raybench.analysis.scaling import Status
 from raybench.analysis.stats.verdict import Verdict
 from raybench.analysis.summary import Summary
 from raybench.launch.metrics import METRICS
-from raybench.records import measured_csv, record, requests
+from raybench.records import measured_elsewhere, record, requests
 from raybench.records.csv_files import epoch_rows
 from raybench.records.store import write_step_times
 from raybench.report.prediction import prediction_row
@@ -163,8 +163,8 @@ def columns() -> dict[str, Meanings]:
         "communication.csv": meanings(Message.row),
         "predict --output": meanings(prediction_row),
         "samples/TRIAL_ID.parquet": meanings(write_step_times),
-        "Measurements made elsewhere: needed": listed(measured_csv, "REQUIRED"),
-        "Measurements made elsewhere: optional": listed(measured_csv, "OPTIONAL"),
+        "Measurements made elsewhere: needed": listed(measured_elsewhere, "REQUIRED"),
+        "Measurements made elsewhere: optional": listed(measured_elsewhere, "OPTIONAL"),
     }
 
 

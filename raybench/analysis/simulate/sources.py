@@ -20,7 +20,7 @@ from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.summary import model_name
 from raybench.analysis.units import level_unit
 from raybench.machine.environment import Environment
-from raybench.records.measured_csv import MeasuredRow, MeasuredTable
+from raybench.records.measured_elsewhere import MeasuredRow, MeasuredTable
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import Setting
 from raybench.spec.plural import plural

@@ -90,10 +90,7 @@ class FakeRunner:
         failure = self._failure(request)
         if failure is not None:
             return Outcome(failure[0], wall_time_s=0.1, reason=failure[1], group=self._group.number)
-        try:
-            ranks = self._group.ranks_for(request.config.world_size, request.config.placement)
-        except ValueError as error:
-            return Outcome("invalid", 0.0, str(error), group=self._group.number)
+        ranks = self._group.ranks_for(request.config.world_size, request.config.placement)
         if request.kind == "collectives":
             result = simulate_sweep(request, self.link, self.noise, self.random)
             return self._complete(result, ranks, result.measure_s)

@@ -149,5 +149,5 @@ def test_a_damaged_sweep_is_a_line(tmp_path: Path) -> None:
     assert typed("--sizes", SIZES, "--output", out).exit_code == 0
     (out / "sweep.toml").write_text("collectives = []\n")
     error = CliRunner().invoke(app, ["report", str(out)]).exception
-    assert isinstance(error, StoreError)
+    assert isinstance(error, RequestError)
     assert "sweep.toml: damaged: collectives" in str(error)

@@ -29,9 +29,12 @@ class Losing(FakeRunner):
         return super().start(world_size, environment, anew=anew)
 
     def run(self, request: TrialRequest, on_progress: OnProgress) -> Outcome:
-        """As the workers of a real group: a trial that needs more of them would be invalid."""
+        """As the workers of a real group, which has every rank that a trial needs."""
         assert self._group is not None
-        assert len(self._group.members) >= request.config.world_size
+        size, placement = request.config.world_size, request.config.placement
+        named = range(size) if isinstance(placement, str) else placement
+        assert len(named) == size
+        assert {*named} <= {member.rank for member in self._group.members}
         return super().run(request, on_progress)
 
 
@@ -101,3 +104,16 @@ def test_what_was_to_be_spread_over_all_nodes_is_left_out_on_fewer() -> None:
     executed, store, _ = run(make_plan(spec, Resources("cpu", 4, "a CPU", num_nodes=2)), Losing(0))
     assert [record.config.world_size for record in store.records] == [1]
     assert [each.config.world_size for note in executed.not_reached for each in note.requests] == [2]
+
+
+def test_ranks_that_are_gone_are_left_out_and_others_measured() -> None:
+    sizes = {"world_sizes": [1, 2], "placement": [[0, 3], [1, 0]]}
+    spec = study(knobs={"batch_size": [32]}, search={"method": "grid"}, scaling=sizes, measure={"visits": 1})
+    plan = make_plan(spec, Resources("cpu", 4, "a CPU"))
+    placements = [(0, 3), (0, 1), "pack"]
+    _, whole, _ = run(plan, Losing(10**6))
+    assert [record.config.placement for record in whole.records] == placements
+    executed, store, _ = run(plan, Losing(0))
+    assert [record.config.placement for record in store.records] == placements[1:]
+    left_out = [each for note in executed.not_reached for each in note.requests]
+    assert [each.config.placement for each in left_out] == placements[:1]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from raybench.errors import RequestError
-from raybench.records.measured_csv import MeasuredTable, read_measured_csv
+from raybench.records.measured_elsewhere import MeasuredTable, read_measured_csv
 
 HEADER = "nodes,world_size,batch_size,step_time_s"
 GOOD = "1,1,32,0.010\n1,2,32,0.012\n1,4,32,0.013\n"

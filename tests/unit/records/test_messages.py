@@ -63,18 +63,6 @@ def test_ranks_interleaved_over_nodes_are_spread_by_node_not_by_number():
     assert group("a", "a", "b", "a").ranks_for(2, "spread") == (0, 2)
 
 
-@pytest.mark.parametrize("placement", ["pack", "spread"])
-def test_a_world_size_above_the_group_is_refused(placement):
-    with pytest.raises(ValueError, match="world size 9: the group has 8 workers"):
-        TWO_OF_FOUR.ranks_for(9, placement)
-
-
-@pytest.mark.parametrize(("world_size", "placement"), [(2, (0, 8)), (3, (0, 1)), (1, (0, 1))])
-def test_ranks_that_are_not_there_or_not_so_many_are_refused(world_size, placement):
-    with pytest.raises(ValueError, match="ranks 0 to 7"):
-        TWO_OF_FOUR.ranks_for(world_size, placement)
-
-
 def test_nodes_are_counted_by_where_the_ranks_stand():
     assert TWO_OF_FOUR.nodes_of((0, 1, 2)) == 1
     assert TWO_OF_FOUR.nodes_of((0, 4)) == 2

@@ -11,7 +11,7 @@ import pytest
 
 from raybench.analysis.collectives import links_of_log
 from raybench.errors import RequestError
-from raybench.records.other_tools import read_measured, read_nccl_tests
+from raybench.records.measured_elsewhere import read_measured, read_nccl_tests
 from tests.support.logs import nccl_log, trainer_state
 
 OLD = "# size count type redop     time   algbw   busbw  error     time   algbw   busbw  error"

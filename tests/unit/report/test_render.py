@@ -10,7 +10,7 @@ import pytest
 
 from raybench.analysis.results import StudyResults, analyse
 from raybench.records.csv_files import rows_csv
-from raybench.records.measured_csv import read_measured_csv
+from raybench.records.measured_elsewhere import read_measured_csv
 from raybench.report.document import make_sections
 from raybench.report.render import markdown_code, markdown_text, tex_escape, to_markdown, to_tex
 from raybench.report.table import Column, Table

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from raybench.analysis.simulate.sources import groups_of_table
 from raybench.analysis.simulate.steps import MeasuredGroup, ScalingMode
-from raybench.records.measured_csv import read_measured_csv
+from raybench.records.measured_elsewhere import read_measured_csv
 
 HEADER = "nodes,world_size,batch_size,step_time_s"
 
