@@ -78,7 +78,7 @@ def scaling_rows(results: StudyResults, name: str = "") -> list[Row]:
     shorter = short_labels(results.study, [point.config for point in points])
     rows = dict[tuple[str, int], Row]()
     for point, short in zip(points, shorter, strict=True):
-        own = mfus.get(point.record.trial_id) if point.config == point.record.config else None
+        own = mfus.get(point.record.trial_id) if point.is_measured else None
         star = mark(point.config)
         words = label(results.study, point.config) + star
         rows.setdefault(
