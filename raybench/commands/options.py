@@ -301,8 +301,10 @@ def from_python(options: Iterable[inspect.Parameter], given: Mapping[str, Any]) 
         value = given.get(each.name)
         if value is None and info.envvar:
             value = os.environ.get(info.envvar)
-        if isinstance(value, Iterable) and not isinstance(value, str | Mapping):
-            value = list(value)  # of any kind: a tuple, a range, an array
+        if to_list := getattr(value, "tolist", None):
+            value = to_list()  # of NumPy, pandas or torch
+        elif isinstance(value, Iterable) and not isinstance(value, str | Mapping):
+            value = list(value)  # a tuple, a range
         if value is None or value == []:
             continue
         name = info.param_decls[0] if info.param_decls else f"--{each.name.replace('_', '-')}"

@@ -384,8 +384,9 @@ class Cluster:
                 children += child.children(recursive=True)
         folders = list[str]()
         for child in children:
-            with suppress(psutil.NoSuchProcess):
+            with suppress(psutil.Error):
                 folders.append(folder_of(child.cmdline()))
+            with suppress(psutil.NoSuchProcess):
                 child.kill()
         psutil.wait_procs(children, timeout=KILLED_S)
         for folder in filter(None, folders):  # of scripts, which cannot remove them any more

@@ -114,6 +114,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, directory: Path) -> list[scaling.Scal
         ),
         ({"world_sizes": range(1, 3)}, ["--world-sizes", "1,2"]),
         ({"batch_sizes": np.array([32, 64])}, ["--batch-sizes", "32,64"]),
+        ({"trials": np.int64(3), "world_sizes": np.array(2)}, ["--trials", "3", "--world-sizes", "2"]),
         ({"bucket_cap_mb": [1, 2.5, "default"]}, ["--bucket-cap-mb", "1,2.5,default"]),
         ({"time_budget": "10m", "precision": "bf16"}, ["--time-budget", "10m", "--precision", "bf16"]),
         ({"time_budget": 90, "trials": 3}, ["--time-budget", "90", "--trials", "3"]),

@@ -8,14 +8,13 @@ everywhere.
 
 from __future__ import annotations
 
-import math
 import os
 import random
 import socket
 import subprocess
 import tempfile
 import uuid
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -75,6 +74,7 @@ NOT_TORCHRUN_S = ("ACCELERATE_TORCH_DEVICE", "NODE_RANK")
 LONGEST_LOG = 64 * 2**10  # bytes of what each rank's script printed, the end of it
 WARM_UP_STEPS = 5  # of a block
 FEW_STEPS = 2  # whose collectives are compared: what is gathered now and then is not in both
+USUAL = 0.6  # of the steps, which call as many collectives: the others gather something now and then
 STEADY, WARM_UP_SHARE = 0.1, 0.3  # relative, between two blocks; of the time for the rounds
 
 
@@ -145,7 +145,7 @@ class ScriptTrial:
         self._random = random.Random(request.config.seed)  # the same order of blocks on every rank
         self._until = monotonic() + DEADLINE_SHARE * request.timeout_s
         self._num_steps = 0  # that are done
-        self._collectives = defaultdict[Variant, list[float]](list)  # of each step of a round
+        self._collectives = defaultdict[Variant, list[int]](list)  # of each step of a round
         self._steps_ahead = 0  # for which loaders read batches while the script waits for its next block
         self._missing: dict[Variant | Beside, str] = {}
 
@@ -196,7 +196,7 @@ class ScriptTrial:
             warmup_s=warmed_up - set_up,
             measure_s=perf_counter() - warmed_up,
             phases=tuple(rounds.phases),
-            local_collectives=math.ceil(self._usual_collectives("local")),
+            local_collectives=self._usual_collectives("local"),
             missing=self._missing,
         )
         return Outcome("complete", result=result, step_times=tuple(rounds.step_times))
@@ -352,7 +352,7 @@ class ScriptTrial:
             self._missing["local"] = unswitched
             return ["ddp"], step_s
         ddp, local = (_most_collectives(self._block(Order(each, 1, FEW_STEPS))) for each in ("ddp", "local"))
-        if median(local) >= median(ddp):
+        if local.min() >= ddp.min():
             self._missing["local"] = STILL_SENDS
             return ["ddp"], step_s
         return ["ddp", "local"], step_s
@@ -394,6 +394,8 @@ class ScriptTrial:
                     return rounds
                 done[variant] = self._of_usual_steps(variant, reports)
                 self._steps_ahead = max(self._steps_ahead, *(report.steps_ahead for report in reports))
+            if not all(len(reports[0].times) for reports in done.values()):
+                continue
             other_cores = load.of_round(self._team.gather(cores.used()))
             blocks = rounds.blocks_of(self._team.ranks, done)
             rounds.rounds.append(Round(blocks=blocks, at_s=at_s, other_cores=other_cores))
@@ -417,12 +419,13 @@ class ScriptTrial:
         """
         called = _most_collectives(reports)
         self._collectives[variant] += called.tolist()
-        usual = called <= self._usual_collectives(variant)
-        return [_of_steps(each, usual) for each in reports] if usual.any() else [*reports]
+        return [_of_steps(each, called <= self._usual_collectives(variant)) for each in reports]
 
-    def _usual_collectives(self, variant: Variant) -> float:
-        """Of a step, in most of the rounds'; 0 without any."""
-        return median(self._collectives[variant] or [0])
+    def _usual_collectives(self, variant: Variant) -> int:
+        """Of a step: as many as most call; where no number is that of most, at most. 0 without steps."""
+        every = Counter(self._collectives[variant])
+        usual, times = max(every.items(), key=lambda each: each[1], default=(0, 0))
+        return usual if times >= USUAL * every.total() else max(every)
 
     def _of_ranks(self, about: Sequence[About], samples: float, full: int) -> dict[str, Any]:
         """Fields that the ranks know together, and those of the model and DDP."""

@@ -435,13 +435,41 @@ def test_steps_in_which_a_script_gathers_now_and_then_do_not_count(
     assert min(each.num_steps for each in found.phases) == 4
 
 
-def test_what_most_steps_gather_is_a_part_of_them(trial: Callable[..., ScriptTrial]) -> None:
-    def blocks(order: Order) -> BlockDone:
-        return block(*((0.012, QUIET) if order.variant == "ddp" else (0.010, 0)), gathers=4)
+@pytest.mark.parametrize("gathers", [3, 4])
+def test_what_many_steps_gather_is_a_part_of_them(trial: Callable[..., ScriptTrial], gathers: int) -> None:
+    """Of half of the steps, or most."""
 
-    more_s = MORE_S * 4 / 6
+    def blocks(order: Order) -> BlockDone:
+        return block(*((0.012, QUIET) if order.variant == "ddp" else (0.010, 0)), gathers=gathers)
+
+    more_s, asked = MORE_S * gathers / 6, trial(blocks)
     expected = {("ddp", round(0.012 + more_s, 6)), ("local", round(0.010 + more_s, 6))}
-    assert levels(measured(trial(blocks))) == expected
+    assert levels(measured(asked)) == expected
+    assert asked._usual_collectives("local") == 1  # so that skew is not seen
+
+
+def test_a_block_all_of_whose_steps_gather_leaves_its_round_out(trial: Callable[..., ScriptTrial]) -> None:
+    orders = list[Order]()
+
+    def blocks(order: Order) -> BlockDone:
+        orders.append(order)
+        return block(0.01, 1, gathers=6 if len(orders) == 3 else 0)
+
+    found = trial(blocks)._measure(["plain"], 0.01, lambda progress: None)
+    assert levels(found) == {("plain", 0.01)}
+    assert len(orders) == 5
+
+
+def test_one_step_that_gathers_more_decides_nothing_before_the_rounds(
+    trial: Callable[..., ScriptTrial],
+) -> None:
+    """Of two steps without transfers the second one logs, with more collectives than DDP has."""
+
+    def blocks(order: Order) -> BlockDone:
+        called = np.array([0, 3]) if order.variant == "local" else np.array([1, 1])
+        return replace(block(0.01, 0), collectives=called)
+
+    assert trial(blocks)._warm_up([ABOUT] * 2)[0] == ["ddp", "local"]
 
 
 def test_the_same_steps_are_left_out_on_one_device(trial: Callable[..., ScriptTrial]) -> None:
