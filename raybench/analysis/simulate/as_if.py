@@ -276,7 +276,7 @@ class _Seen:
 
         What a rank is always slower by stays. How far the largest of n values is above their mean grows as
         for a normal distribution at least, and at most as for an exponential one, where it is the sum of 1/k
-        from 2 to n. What steps as if on so many have waited is between the two.
+        from 2 to n. What steps as if on so many have waited is in that range too.
         """
         steps = (record.steps for record in self._visits if record.steps)
         blocks = [block for each in steps for block in blocks_of(each.rounds, "local")]
