@@ -88,7 +88,7 @@ def _request(workload: dict[str, Any] | None = None, **setting: Any) -> StepsReq
         setting=Setting(strategy="fsdp", batch_size=8, **setting),
         world_size=2,
         variants=ALL,
-        measure=MeasureSpec(half_width=0.001, steps=3, min_rounds=12, warmup_steps=2, timeout_seconds=60),
+        measure=MeasureSpec(half_width=0.001, steps=3, min_rounds=18, warmup_steps=2, timeout_seconds=120),
     )
 
 
