@@ -149,9 +149,7 @@ def _levels(
     has_base = is_strong and add("ideal", baseline_unit(config), over)
     alone = plain_unit(config, config.micro_batch(config.setting))
     has_plain = add("small_batch" if has_base else "ideal", alone, 1.0 if is_strong else over)
-    rest = (
-        "undivided" if levels or local_sends else "compute"
-    )  # of the next level, where those between are missing
+    rest = "undivided" if levels else "compute"  # of the next level, where those between are missing
     concurrent, local, slowest = (
         level_unit(config, buckets, name) for name in ("concurrent", "local", "local slowest")
     )

@@ -117,7 +117,7 @@ def _scaling(results: StudyResults) -> list[str]:
     base = scaling.baseline.world_size
     few = "one" if base == 1 else f"{base:,}"
     if _is_too_wide(speedup):
-        _, low, high = aligned(*(speedup.value, speedup.low, speedup.high))
+        _, low, high = aligned(speedup.value, speedup.low, speedup.high)
         wide = f"{many} train {low} to {high} times as fast as {few}, which is too wide to go by"
         return [*steps, wide, f"this is {at}, and more visits (`measure.visits`) narrow it"]
     only = "only " if speedup.high < 1 else ""

@@ -94,7 +94,7 @@ def test_buckets_are_those_that_ddp_has_rebuilt(case: str, results: Results) -> 
 
 
 def test_moments_are_the_planted_ones(results: Results) -> None:
-    """A layer's backward pass waits twice as long as its forward one; each is a share of the whole."""
+    """A layer's backward pass waits twice as long as its forward one."""
     timeline = results["waits"].gradient_timeline
     assert timeline is not None
     assert timeline.parameter_bytes == tuple(1024 * each for each in reversed(KIB))

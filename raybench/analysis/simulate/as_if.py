@@ -115,7 +115,6 @@ def more_devices(
     mode = fitted.group.scaling if fitted else headline.config.scaling
     seen = _Seen(results, headline, mode, network, devices_per_node)
     found = dict(seen.measured())
-    as_if = {asked.world_size for asked in found}
     if network is not None:
         on = sizes or [size for size in seen.next_sizes if network.joins(size)]
         on_it = [as_if_on(network, size, headline.config.device) for size in on]
@@ -139,8 +138,7 @@ def more_devices(
     here = results.waterfall.bus_bandwidth_bytes_per_s if results.waterfall else None
     several = (headline.nodes or 1) > 1  # what joins devices of one node says nothing of a network
     today = here.value if here and several else None
-    left_out = {size: why for size, why in seen.missing.items() if size not in as_if}
-    missing = tuple((size, why) for size, why in left_out.items() if not sizes or size in sizes)
+    missing = tuple((size, why) for size, why in seen.missing.items() if not sizes or size in sizes)
     return MoreDevices(headline, seen.per_node, tuple(points), requirements, law, fitted, today, missing)
 
 
@@ -204,13 +202,14 @@ class _Seen:
 
     @property
     def missing(self) -> dict[int, str]:
-        """Why numbers of devices were not measured as if, where a visit was asked for them."""
+        """Why numbers of devices were not measured as if in any visit, where one was asked for them."""
+        measured = {asked.world_size for asked, _ in self._as_if.values()}
         return {
             asked.world_size: record.steps.missing[name]
             for record in self._visits
             if record.request.kind == "steps" and record.steps is not None
             for name, asked in zip(AS_IF, record.request.as_if, strict=False)
-            if name in record.steps.missing
+            if name in record.steps.missing and asked.world_size not in measured
         }
 
     @cached_property

@@ -44,7 +44,7 @@ UNMEASURED: dict[Variant, str] = {
 }
 OWN_COLLECTIVES = (
     "Communication: of DDP's gradients. The script has collectives of its own in every step, in which ranks "
-    "wait for one another: skew is among what is not divided."
+    "wait for one another, so that skew is not a part of its own."
 )
 REST = "not attributed"  # of a bar: what is not surely above 0, and what was not taken apart
 WHOLE = 0.995  # of a step: what is lost is no percent

@@ -145,7 +145,8 @@ class ScriptTrial:
         self._random = random.Random(request.config.seed)  # the same order of blocks on every rank
         self._until = monotonic() + DEADLINE_SHARE * request.timeout_s
         self._num_steps = 0  # that are done
-        self._collectives = defaultdict[Variant, list[int]](list)  # of each step of a round
+        # of the rounds: how many steps have called so many collectives
+        self._collectives = defaultdict[Variant, Counter[int]](Counter)
         self._steps_ahead = 0  # for which loaders read batches while the script waits for its next block
         self._missing: dict[Variant | Beside, str] = {}
 
@@ -418,13 +419,14 @@ class ScriptTrial:
         They would show skew that is none, their time as communication, and on one device a slower base.
         """
         called = _most_collectives(reports)
-        self._collectives[variant] += called.tolist()
-        return [_of_steps(each, called <= self._usual_collectives(variant)) for each in reports]
+        self._collectives[variant].update(called.tolist())
+        usual = called <= self._usual_collectives(variant)
+        return [_of_steps(each, usual) for each in reports]
 
     def _usual_collectives(self, variant: Variant) -> int:
         """Of a step: as many as most call; where no number is that of most, at most. 0 without steps."""
-        every = Counter(self._collectives[variant])
-        usual, times = max(every.items(), key=lambda each: each[1], default=(0, 0))
+        every = self._collectives[variant] or Counter([0])
+        ((usual, times),) = every.most_common(1)
         return usual if times >= USUAL * every.total() else max(every)
 
     def _of_ranks(self, about: Sequence[About], samples: float, full: int) -> dict[str, Any]:
@@ -473,8 +475,7 @@ class _Rounds(LoopResult):
 
 def _most_collectives(reports: Sequence[BlockDone]) -> NDArray[np.int64]:
     """Of each timed step of a block, on the rank that called most."""
-    called: NDArray[np.int64] = np.max([report.collectives for report in reports], axis=0)
-    return called
+    return np.asarray(np.max([report.collectives for report in reports], axis=0), dtype=np.int64)
 
 
 def _of_steps(block: BlockDone, which: NDArray[np.bool_]) -> BlockDone:

@@ -166,6 +166,16 @@ def test_where_ranks_wait_for_one_another_without_transfers_too_skew_is_not_divi
     assert found.parts.exposed_communication.value == pytest.approx(0.0025)
 
 
+def test_without_a_single_device_steps_that_keep_gradients_are_no_loss() -> None:
+    """Whatever a script sends in them: nothing says what they would take without."""
+    record = measured(replace(ALL, offset_s=(), jitter_s=0.0), QUIET, variants=("local", "ddp"))
+    assert record.steps is not None
+    sends = record.steps.model_copy(update={"local_collectives": 1})
+    found = parts_of(record.model_copy(update={"result": sends}))
+    assert list(found.parts.present()) == ["exposed_communication"]
+    assert found.compute_s is not None
+
+
 def test_without_a_single_device_it_begins_at_what_all_compute() -> None:
     """As of a model that no device holds alone: FSDP without transfers is the lowest level."""
     missing = {"plain": "out of memory", "concurrent": "out of memory"}
