@@ -5,13 +5,12 @@
 #   benchmarks/long.sh [stage ...]      all stages, or those named, in the order in which they are named
 #
 # A stage that fails does not stop the others. The last line is a row for "The long run" in README.md here.
-set -u
+set -u -o pipefail
 cd "$(dirname "$0")/.."
 export PYTHONUNBUFFERED=1
 export RAYBENCH_CI=1 # a stage that skips what it is for has not passed
 
 ALL="calibration cluster long slurm faults soak flakes pythons"
-LAYERS="unit processes ranks studies ray cluster"
 FAULT_REPEATS=${FAULT_REPEATS:-10} # of each failure that ends a group
 SOAK_TRIALS=${SOAK_TRIALS:-60}     # with a fault of each kind some ten minutes on two cores
 FLAKE_RUNS=${FLAKE_RUNS:-3}
@@ -62,28 +61,12 @@ soak() {
     step "soak-seed-$seed" python -m benchmarks.soak --trials "$SOAK_TRIALS" --seed "$seed"
 }
 
-# Every layer as on every change, so many times. What passes in one run and fails in another is a flake; what
-# fails in all of them is a fault.
+# What every change must pass, so many times: it names as flakes what failed and passed at the second try.
 flakes() {
-    local layer run name
-    for layer in $LAYERS; do
-        [ -d "tests/$layer" ] || continue
-        for run in $(seq "$FLAKE_RUNS"); do
-            echo "=== $layer, run $run of $FLAKE_RUNS"
-            python -m pytest "tests/$layer" -r fE -p no:cacheprovider >"$folder/run.txt" 2>&1
-            tail -n 1 "$folder/run.txt"
-            grep -E '^(FAILED|ERROR) ' "$folder/run.txt" | cut -d' ' -f2 | sort -u >>"$folder/$layer.failed"
-            # a run that ended otherwise, with a crash or a wrong option, says nothing of single tests
-            grep -qE '(passed|failed).* in ' "$folder/run.txt" || echo "tests/$layer" >>"$folder/$layer.failed"
-        done
-        while read -r times name; do
-            if [ "$times" -lt "$FLAKE_RUNS" ]; then
-                flaked+=("$name ($times of $FLAKE_RUNS)")
-            else
-                failed+=("$name")
-            fi
-        done < <(sort "$folder/$layer.failed" | uniq -c)
-        passed=$((passed + 1))
+    local run name
+    for run in $(seq "$FLAKE_RUNS"); do
+        step "ci-run-$run" eval ".ci/run 2>&1 | tee $folder/run.txt"
+        while read -r name; do flaked+=("$name (run $run)"); done < <(sed -n 's/^ran twice: //p' "$folder/run.txt")
     done
 }
 
