@@ -139,8 +139,8 @@ def _on_network(
         )
     if not more or not more.points:
         raise RequestError(
-            "--network: a results directory whose headline is a trial of ddp on several devices under weak "
-            "scaling, with the timeline of its gradients (report says what the headline is)"
+            "--network: a results directory whose headline is ddp on several devices under weak scaling, "
+            "with the timeline of its gradients; others are measured (`scaling --as-if 16 --network ...`)"
         )
     if not options.quiet:
         for table in (more_table(more, run, price), required_table(more)):
@@ -163,12 +163,16 @@ def _by_fit(
         per_node = options.devices_per_node or max(source.devices_per_node, group.devices_per_node)
         shapes = shapes_of(options.world_sizes or doublings(group), per_node, options.nodes)
         outlooks.append(outlook(group, shapes, run, price, options.scaling, links))
-    costs = price is not None or bool(options.samples_per_epoch or options.epochs)
-    tables = [] if options.quiet else [prediction_table(each, costs=costs) for each in outlooks]
-    print_outlooks(outlooks, console, tables)
+    more = None
     if source.facts is not None and not any(each.answered for each in outlooks):
         more = more_devices(source.facts, None, options.world_sizes, devices_per_node=source.devices_per_node)
-        _say_more(more, console)
+    costs = price is not None or bool(options.samples_per_epoch or options.epochs)
+    if more is not None and more.requirements:  # in place of rows that are all refused
+        tables = [required_table(more)]
+    else:
+        tables = [prediction_table(each, costs=costs) for each in outlooks]
+    print_outlooks(outlooks, console, [] if options.quiet else tables)
+    _say_more(more, console)
     left_out = dict.fromkeys(note for group in source.groups for note in group.notes)
     for note in (*source.notes, *left_out):
         say(console, f"note: {note}")

@@ -303,20 +303,20 @@ def one_device_words(results: StudyResults) -> list[str]:
     if (speedup := next(slower, None)) is None:
         return []
     under_load = speedup.value > 1 - _shorter_share(results)
-    use_one = f"use one {results.device_word}{' while other programs run' if under_load else ''}"
+    use_one, under = f"use one {results.device_word}", " while other programs run" if under_load else ""
     many = advice.record.config.world_size
     # typical steps may be no slower, of which the first sentence is
     by_mean = "" if speedup is found.speedup else " with rare slow steps included"
     if use is None or use.is_default:
         why = f": {many:,} are {speedup.value:.2f} times as fast{by_mean}" if by_mean else ""
-        return [f"{use_one}{', and measure again without them' if under_load else ''}{why}"]
+        return [f"{use_one}{f'{under}, and measure again without them' if under else ''}{why}"]
     if not advice.asked.config.same_question(use.config):
         return []  # one device was not measured with the setting to use
     alone = use.config.model_copy(update={"world_size": 1})
     of_one = difference_words(results.study, alone)  # without what has no effect there
     having = "" if is_default(results.study, alone) else f" with {of_one}"
     of_many = "" if of_one == use.label else f"with {use.label} "
-    return [f"{use_one}{having}: {of_many}{many:,} are {speedup.value:.2f} times as fast{by_mean}"]
+    return [f"{use_one}{having}{under}: {of_many}{many:,} are {speedup.value:.2f} times as fast{by_mean}"]
 
 
 def _fewer_devices(results: StudyResults) -> list[str]:

@@ -108,8 +108,7 @@ def refusals_words(outlook: Outlook) -> Iterator[str]:
 
 REFUSED = {
     "too few world sizes": (
-        f"a prediction takes measurements on {FEWEST_SIZES} numbers of devices, such as 1, 2 and 4 (here on "
-        "{sizes})"
+        f"a fit takes measurements on {FEWEST_SIZES} numbers of devices, such as 1, 2 and 4 (here {{sizes}})"
     ),
     "too many devices": (
         f"{{size}} devices are more than {FARTHEST} times the largest measured world size, {{largest}}"

@@ -153,9 +153,12 @@ def test_predict_names_what_it_lacks_and_a_node_that_is_too_small(tmp_path: Path
 
 
 def test_without_a_network_predict_says_what_one_must_bring(tmp_path: Path) -> None:
-    code, text = invoke("predict", directory(tmp_path), "--world-sizes", "8")
+    code, text = invoke("predict", directory(tmp_path), "--world-sizes", "8,64")
     assert code == 0, text
     words = " ".join(text.split())
+    table = text[text.index("What the network must bring") : text.index("Ceiling and its speed-up")]
+    assert re.findall(r"^ +(\d+) ", table, re.MULTILINE) == ["8", "64"]
+    assert "step time = refused" not in words  # it was all that its table said
     assert re.search(r"A free network lets 8 devices train [78]\.\d\d times as fast as one\.", words)
     assert re.search(r"Coming near that takes [\d.]+ to [\d.]+ Gbit/s a node\.", words)
 

@@ -38,7 +38,7 @@ def refused() -> Outlook:
 
 def test_a_refusal_stands_once_for_all_batches(refused: Outlook) -> None:
     (line,) = refusals_words(refused)
-    assert line.startswith("refused at 4, 8 devices: a prediction takes measurements on 3 numbers of devices")
+    assert line.startswith("refused at 4, 8 devices: a fit takes measurements on 3 numbers of devices")
 
 
 def test_a_word_has_no_unit(refused: Outlook) -> None:
