@@ -118,7 +118,8 @@ def _scaling(results: StudyResults) -> list[str]:
     few = "one" if base == 1 else f"{base:,}"
     if _is_too_wide(speedup):
         _, low, high = aligned(speedup.value, speedup.low, speedup.high)
-        wide = f"{many} train {low} to {high} times as fast as {few}, which is too wide to go by"
+        says = "" if speedup.excludes(1) else ", which is too wide to go by"
+        wide = f"{many} train {low} to {high} times as fast as {few}{says}"
         return [*steps, wide, f"this is {at}, and more visits (`measure.visits`) narrow it"]
     only = "only " if speedup.high < 1 else ""
     fast = f"{many} train {only}{speedup.value:.2f} times as fast as {few}"

@@ -398,8 +398,9 @@ def required_table(more: MoreDevices | None) -> Table:
         here = devices_of(more.record.config)
         caption += f" Today {here} reach {rate_words(today)}, {bit_rate_words(today)}, by all-reduces alone."
     links = next((each.links for each in more.requirements if each.links), ())
-    if links and not _on_network(more) and not more.missing:  # else it is known, or this was asked for
-        sizes = [each.world_size for each in more.requirements]
+    here_or_more = (each.world_size for each in more.requirements)
+    sizes = [size for size in here_or_more if size >= more.record.config.world_size]
+    if links and sizes and not _on_network(more) and not more.missing:  # else it is known, or was asked for
         caption += f" {sentence(_command_words(more, sizes, links))}."
     return make_table(REQUIRED, caption, columns, more.requirements)
 
@@ -429,8 +430,8 @@ def more_sentences(more: MoreDevices | None) -> list[str]:
     if more is None:
         return []
     surely = [each for each in more.points if each.speedup is not None and each.speedup.low > 0]
-    here = more.record.config.world_size
-    on_network = [each for each in surely if each.how in ON_NETWORK and each.shape.world_size > here]
+    here, every = more.record.config.world_size, [each for each in surely if each.how in ON_NETWORK]
+    on_network = [each for each in every if each.shape.world_size > here] or every
     if on_network:
         ends = dict.fromkeys((on_network[0], on_network[-1]))
         return [*(_point_words(each, more) for each in ends), *_missing_words(more)]
@@ -482,11 +483,11 @@ def _network_words(needed: Estimate, more: MoreDevices) -> str:
 
 def _command_words(more: MoreDevices, sizes: Sequence[int], links: Sequence[tuple[str, int]]) -> str:
     """What measures so many, the largest of them, over as few links of a node as there may be."""
-    sizes = [size for size in sizes if size >= more.record.config.world_size][-MOST_AS_IF:]
     name, number = min(links, key=lambda each: each[1])
     network = f"{more.devices_per_node}x{name if number == 1 else f'{number}x{name}'}"
     nodes = f"nodes of {more.devices_per_node:,} with {number} {name} each"
-    return f"to measure it as if: `--as-if {','.join(map(str, sizes))} --network {network}`, {nodes}"
+    asked = ",".join(map(str, sizes[-MOST_AS_IF:]))
+    return f"to measure it as if: `--as-if {asked} --network {network}`, {nodes}"
 
 
 def _point_words(each: Expected, more: MoreDevices) -> str:

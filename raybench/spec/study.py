@@ -369,8 +369,8 @@ class Study(Model):
             return
         if isinstance(self.workload, ScriptSpec):
             raise ValueError("scaling.as_if: not of a script, whose collectives are its own")
-        if self.knobs.values("strategy")[0] != "ddp":
-            raise ValueError("scaling.as_if: of strategy ddp, the first one of knobs.strategy")
+        if next((each for each in self.knobs.values("strategy") if each != "single"), None) != "ddp":
+            raise ValueError("scaling.as_if: of strategy ddp, the first of several devices in knobs.strategy")
         for size in asked:
             if self.network is not None:
                 self.network.nodes(size)

@@ -220,9 +220,9 @@ class _Seen:
             request, steps = record.request, record.steps
             if request.kind != "steps" or steps is None:
                 continue
-            for asked, held in zip(request.as_if, steps.held, strict=False):
+            for name, asked, held in zip(AS_IF, request.as_if, steps.held, strict=False):
                 unit = as_if_unit(self._config, self._buckets, asked)
-                if self._pool.has(unit):
+                if self._pool.has(unit) and name not in steps.missing:
                     found.setdefault(unit, (asked, []))[1].append(held)
         return found
 

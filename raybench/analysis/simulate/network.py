@@ -97,7 +97,8 @@ def _ends(
 ) -> tuple[tuple[float, float], tuple[float, float]]:
     """Bus bandwidth in bytes/s and the latency of one of so many steps in s, each from worst to best.
 
-    ``others_s``: of the latency, what steps of another kind take.
+    ``others_s``: of the latency, what steps of another kind take, from worst to best too: the more they do,
+    the less is left.
     """
     latency_s, s_per_byte = link.line
     bus, latency = link.bus_bandwidth_bytes_per_s, link.latency_s
@@ -105,7 +106,8 @@ def _ends(
     rates = (bus.low, bus.high) if bus else (rate / UNKNOWN_WITHIN, rate)
     latencies = (latency.high, latency.low) if latency else (latency_s, latency_s / UNKNOWN_WITHIN)
     worst_s, best_s = (
-        max((each - other_s) / steps, NO_LATENCY_S) for each, other_s in zip(latencies, others_s, strict=True)
+        max((each - other_s) / steps, NO_LATENCY_S)
+        for each, other_s in zip(latencies, reversed(others_s), strict=True)
     )
     return rates, (worst_s, best_s)
 

@@ -354,7 +354,7 @@ class ScriptTrial:
             return ["ddp"], step_s
         ddp, local = (_most_collectives(self._block(Order(each, 1, FEW_STEPS))) for each in ("ddp", "local"))
         if local.min() >= ddp.min():
-            self._missing["local"] = STILL_SENDS
+            self._missing["local"] = STILL_SENDS if ddp.min() else SENDS_SELDOM
             return ["ddp"], step_s
         return ["ddp", "local"], step_s
 
@@ -424,10 +424,15 @@ class ScriptTrial:
         return [_of_steps(each, usual) for each in reports]
 
     def _usual_collectives(self, variant: Variant) -> int:
-        """Of a step: as many as most call; where no number is that of most, at most. 0 without steps."""
+        """Of a step: as many as most call; where no number is that of most, at most. 0 without steps.
+
+        Steps of ``ddp`` that send nothing are not the usual ones: a script that averages its weights now and
+        then has its communication in the others.
+        """
         every = self._collectives[variant] or Counter([0])
         ((usual, times),) = every.most_common(1)
-        return usual if times >= USUAL * every.total() else max(every)
+        is_usual = times >= USUAL * every.total() and (usual > 0 or variant != "ddp")
+        return usual if is_usual else max(every)
 
     def _of_ranks(self, about: Sequence[About], samples: float, full: int) -> dict[str, Any]:
         """Fields that the ranks know together, and those of the model and DDP."""

@@ -626,6 +626,11 @@ def test_it_is_not_where_it_cannot_be_or_was_asked_otherwise(fields, sizes):
     assert [[each.world_size for each in last.as_if] for last in found] == sizes
 
 
+def test_one_device_in_the_list_of_strategies_is_not_its_default():
+    asked = last_visits(2, scaling={"as_if": [64]}, knobs={"strategy": ["single", "ddp"]})
+    assert {each.config.setting.strategy for each in asked} == {"ddp"}
+
+
 def test_what_as_if_asks_for_is_in_every_visit_and_there_is_no_further_one():
     asked = last_visits(2, scaling={"as_if": [64]})
     assert {each.as_if[0].world_size for each in asked} == {64}

@@ -326,6 +326,20 @@ def test_an_interval_that_says_nothing_is_not_an_answer() -> None:
     assert _clauses(results, "Why") == []
 
 
+def test_several_devices_that_are_certainly_slower_are_said_to_be_however_wide_the_interval_is() -> None:
+    """As "too wide to go by" stood above "Use one device"."""
+    spec = study(knobs={"batch_size": [64]})
+    costs = StepCosts(plain_s=0.010, exposed_s=0.040)
+    results = analyse(spec, grid(spec, [1, 2], FakeRunner(lambda *_: costs, Noise(block=0.9)))[0])
+    assert results.headline_scaling is not None
+    speedup = results.headline_scaling.speedup
+    assert speedup is not None
+    assert 2 * speedup.low < speedup.high < 1
+    (said,) = _clauses(results, "Scaling")
+    assert "times as fast as one. This is at batch 64" in said
+    assert "too wide" not in said
+
+
 def test_more_than_linear_is_said() -> None:
     spec = study(knobs={"batch_size": [64]})
     for contention_s, is_said in ((-0.003, True), (-0.0001, False)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,19 @@ def test_the_answer_names_the_ends_of_what_lies_beyond_the_devices_here() -> Non
     more = found(trial(), exact(1e9), (2, 4, 8, 16))
     assert [each.shape.world_size for each in more.points] == [2, 4, 8, 16]
     assert [words.split()[0] for words in more_sentences(more)] == ["4", "16"]
+
+
+def test_as_many_devices_as_there_are_over_another_network_are_the_answer_where_no_more_were_asked() -> None:
+    """As a command to measure them as if followed a figure that had been measured so."""
+    asked = as_if_on(exact(50e6), 2, "cpu")
+    (said,) = more_sentences(found(with_as_if(trial(), asked), exact(50e6), (2,)))
+    assert said.startswith("2 devices over exact would train ")
+
+
+def test_fewer_devices_than_there_are_have_no_command_as_if() -> None:
+    more = found(trial())
+    fewer = replace(more, requirements=(replace(more.requirements[0], world_size=1),))
+    assert "--as-if" not in required_table(fewer).caption
 
 
 def test_an_upper_bound_of_the_step_is_a_lower_one_of_the_speedup() -> None:

@@ -448,6 +448,16 @@ def test_what_many_steps_gather_is_a_part_of_them(trial: Callable[..., ScriptTri
     assert asked._usual_collectives("local") == 1  # so that skew is not seen
 
 
+def test_steps_that_average_weights_now_and_then_are_steps_of_several_devices(
+    trial: Callable[..., ScriptTrial],
+) -> None:
+    """As local SGD, two of whose six steps send: the others were all that counted."""
+    asked = trial(lambda order: block(0.01, 0, gathers=2))
+    assert levels(measured(asked)) == {("ddp", round(0.01 + MORE_S / 3, 6)), ("local", 0.01)}
+    assert asked._warm_up([ABOUT] * 2)[0] == ["ddp"]
+    assert "now and then" in asked._missing["local"]
+
+
 def test_a_block_all_of_whose_steps_gather_leaves_its_round_out(trial: Callable[..., ScriptTrial]) -> None:
     orders = list[Order]()
 

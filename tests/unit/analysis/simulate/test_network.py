@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -59,6 +60,18 @@ def test_every_swept_place_and_message_comes_back(
         )
         assert middle == pytest.approx(link.time_s(message), rel=0.02)
         assert best < link.time_s(message) < worst
+
+
+def test_the_less_a_step_within_a_node_may_take_the_more_one_between_nodes_may() -> None:
+    """A latency within a node that is known to a factor of four, within one that is known better."""
+    near = replace(swept(2, 1, "gloo", 600e-6), latency_s=Estimate(600e-6, 300e-6, 1200e-6, 10))
+    far = replace(swept(4, 2, "gloo", 900e-6), latency_s=Estimate(900e-6, 850e-6, 950e-6, 10))
+    network = network_of([near, far], "swept")
+    assert network is not None
+    worst_s, best_s = network.latency_s
+    # 6 steps of a ring, of which 2 are within the nodes and take half of what the sweep of one took each
+    assert worst_s == pytest.approx((950e-6 - 2 * 150e-6) / 4)
+    assert best_s < worst_s
 
 
 def test_the_other_algorithm_is_never_faster_than_what_was_swept() -> None:
