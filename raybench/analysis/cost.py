@@ -120,13 +120,13 @@ def _saved(time_s: Estimate, speedup: Estimate, one_step_s: Estimate, price_rati
 
 def _as_trained(base: Facts, point: CostPoint, run: Work, training: TrainingResults) -> CostPoint:
     """By the epochs that were trained: a run as long as the training is their sum, else so many mean ones."""
-    own, compared = base.reference(point.at.record), [each.base for each in training.comparisons]
+    own, compared = base.reference(point.at.record), [each.base.config for each in training.comparisons]
     group = next((each for each in training.groups if base.reference_of(each.config) is own), None)
     if group is None:
         # of two kinds of figures nothing is the difference
-        one_is_trained = any(each.config.same_question(own.config) for each in compared)
+        one_is_trained = any(each.same_question(own.config) for each in compared)
         return replace(point, saved_s=None, saved_money=None) if one_is_trained else point
-    if point.at.world_size == 1 and all(each is not group for each in compared):
+    if point.at.world_size == 1 and group.config not in compared:
         return point
     price, comparison = price_of(base.study), training.comparison(group)
     time_s = _mean_run(group, run)

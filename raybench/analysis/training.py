@@ -272,11 +272,11 @@ class TrainingResults:
 
     def comparison(self, group: TrainedGroup) -> Comparison | None:
         """``group`` against one device; None of one device itself, or without it."""
-        return next((each for each in self.comparisons if each.group is group), None)
+        return next((each for each in self.comparisons if each.group.config == group.config), None)
 
     def change(self, group: TrainedGroup) -> Comparison | None:
         """``group`` against the default on as many devices; None of the default itself, or without it."""
-        return next((each for each in self.changed if each.group is group), None)
+        return next((each for each in self.changed if each.group.config == group.config), None)
 
 
 def analyse_training(base: Facts) -> TrainingResults | None:

@@ -205,6 +205,20 @@ def test_only_seeds_that_both_have_are_compared():
     assert comparison.epoch_speedup is comparison.total_speedup is comparison.difference_points is None
 
 
+def test_a_training_that_was_stopped_early_is_compared_after_as_many_epochs():
+    """It had no comparison, as those are of groups that are cut to the same epochs."""
+    plan = planned_training(training={"epochs": 4, "seeds": 3})
+    times = {1: dict.fromkeys(range(3), (8.0,)), 2: dict.fromkeys(range(3), (4.0, 4.0, 1.0))}
+    found = analyse(plan.study, times_of(plan, times)).training
+    assert found is not None
+    (two,) = [group for group in found.groups if group.world_size == 2]
+    comparison = found.comparison(two)
+    assert comparison is not None
+    assert comparison.group.num_epochs == comparison.base.num_epochs == 2
+    assert comparison.epoch_speedup is not None
+    assert comparison.epoch_speedup.value == pytest.approx(2.0)
+
+
 def test_a_group_has_its_estimates_over_the_seeds_as_values():
     """Accuracies of 0.79 and 0.81, epochs of 4 and 9 s, and a target that one seed of two reaches."""
     training = {"epochs": 2, "seeds": 2, "target_accuracy": 0.8}
