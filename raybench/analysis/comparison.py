@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from raybench.analysis.reference import scaling_first
 from raybench.analysis.results import StudyResults
-from raybench.analysis.stats.statistics import Estimate, of_log, ratio_of_runs, student, unpaired_ratio
+from raybench.analysis.stats.statistics import Estimate, geometric_of, ratio_of_runs, unpaired_ratio
 from raybench.analysis.stats.verdict import half_width_of, times_to_tell, values_to_tell
 from raybench.machine.environment import Environment, comparable
 from raybench.records.record import TrialRecord
@@ -51,14 +51,9 @@ def paired_speed(first: Sequence[Estimate], second: Sequence[Estimate]) -> Estim
     """The second side's throughput over the first's, from starts that were neighbours in time.
 
     ``first`` and ``second`` hold one throughput a pair, at least two pairs. What changes more slowly than a
-    pair takes cancels in its ratio. The interval is Student's over the logarithms of the ratios, which differ
-    by the noise within starts and between them. It is never narrower than the intervals of the starts allow:
-    few pairs may agree by chance.
+    pair takes cancels in its ratio. The ratios differ by the noise within starts and between them.
     """
-    within = [unpaired_ratio(after, before) for before, after in zip(first, second, strict=True)]
-    found = student([math.log(ratio.value) for ratio in within])
-    least = math.hypot(*(ratio.log_half_width for ratio in within)) / found.n
-    return of_log(found.value, max(found.half_width, least), found.n, starts=found.n)
+    return geometric_of([unpaired_ratio(after, before) for before, after in zip(first, second, strict=True)])
 
 
 def pairs_to_tell(speed: Estimate, share: float) -> int | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from raybench.errors import RequestError
 from raybench.records.base import checked
@@ -23,11 +22,6 @@ def parse_network(text: str, option: str = "--network") -> Network:
         if path.suffix != ".toml":
             raise RequestError(f"{option}: {error}") from None
     return checked(f"{option}: {path}", Network, {"name": path.stem} | read_toml(path))
-
-
-def network_field(text: str, option: str) -> dict[str, Any]:
-    """The same as a study has it."""
-    return parse_network(text, option).model_dump(exclude_none=True)
 
 
 def _of_sweep(path: Path, option: str) -> Network:

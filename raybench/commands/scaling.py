@@ -12,7 +12,7 @@ import psutil
 import typer
 
 from raybench.commands import options as parsed
-from raybench.commands.networks import network_field
+from raybench.commands.networks import parse_network
 from raybench.commands.options import (
     FieldOption,
     Options,
@@ -122,7 +122,7 @@ FIELDS = (
     FieldOption("--trials", "search.trials"),
     FieldOption("--time-budget", "time_budget_seconds", "10m", parsed.parse_duration),
     FieldOption("--as-if", "scaling.as_if", "16,64"),
-    FieldOption("--network", "network", "8x400Gbit/s", network_field),
+    FieldOption("--network", "network", "8x400Gbit/s", parse_network),
     FieldOption("--device", "resources.device"),
     FieldOption("--cpus-per-worker", "resources.cpus_per_worker"),
     FieldOption("--oversubscribe", "resources.oversubscribe"),

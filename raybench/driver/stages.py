@@ -27,25 +27,21 @@ def run_study(session: Session) -> None:
     Raises ``Interrupted``, ``RequestError`` for what cannot be placed or written, ``GroupLostError`` when no
     worker group starts.
     """
-    with suppress(AllFailError):  # the session has noted it
-        _stages(session)
-
-
-def _stages(session: Session) -> None:
     ledger = session.ledger
-    if ledger.plan.study.knobs.has_max:
-        find_largest_batches(session)
-        if ledger.plan.study.knobs.first_that_fits(ledger.plan.largest) is None:
-            session.note(NoteKind.NO_BATCH_FITS)
-            return
-    measure_visits(session, Stage.CURVES, ledger.plan.first_visits())
-    if ledger.plan.is_search:
-        with session.leaving_out_what_has_no_room():
-            search(session)
-    visit(session)
-    train(session)
-    if session.verify:
-        verify(session)
+    with suppress(AllFailError):  # the session has noted it
+        if ledger.plan.study.knobs.has_max:
+            find_largest_batches(session)
+            if ledger.plan.study.knobs.first_that_fits(ledger.plan.largest) is None:
+                session.note(NoteKind.NO_BATCH_FITS)
+                return
+        measure_visits(session, Stage.CURVES, ledger.plan.first_visits())
+        if ledger.plan.is_search:
+            with session.leaving_out_what_has_no_room():
+                search(session)
+        visit(session)
+        train(session)
+        if session.verify:
+            verify(session)
 
 
 # --- the largest batch: before all others, where ``batch_size = "max"`` is requested
@@ -82,13 +78,8 @@ def _probes(session: Session, combination: Setting) -> list[TrialRecord]:
     """The probes of a combination; what --retry names is not known until it was tried again."""
     ledger, target = session.ledger, session.ledger.plan.target
     key = combination.memory_key(target)
-    return [
-        record
-        for record in ledger.records()
-        if record.request.kind == "probe"
-        and record.config.setting.memory_key(target) == key
-        and not ledger.is_open(record.study_request)
-    ]
+    probes = (record for record in ledger.known() if record.request.kind == "probe")
+    return [record for record in probes if record.config.setting.memory_key(target) == key]
 
 
 # --- the search: Optuna suggests settings, each measured at the target world size

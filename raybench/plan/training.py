@@ -43,7 +43,7 @@ def _measured(plan: Plan, trained: Sequence[Suggestion], records: Sequence[Trial
     """
 
     def learned(of: Suggestion | Configuration) -> Hashable:
-        return of.setting.learning_key(plan.target)
+        return of.setting.key(plan.target, ignore=of.setting.SPEED_ALONE)
 
     facts = resolve(plan.study_in_numbers, records)
 

@@ -167,10 +167,6 @@ class Setting(Model):
         "persistent_workers", "pin_memory",
     )  # fmt: skip
 
-    def learning_key(self, world_size: int) -> Hashable:
-        """Return what is equal for settings that learn equally on so many devices."""
-        return self.key(world_size, ignore=self.SPEED_ALONE)
-
     def differences(self, other: Setting) -> dict[str, KnobValue]:
         """The knobs of this setting whose values differ from ``other``'s."""
         return {name: value for name, value in vars(self).items() if value != getattr(other, name)}

@@ -9,15 +9,7 @@ from functools import cached_property
 from typing import Literal
 
 from raybench.analysis.reference import grouped
-from raybench.analysis.stats.statistics import (
-    NORMAL_95,
-    Estimate,
-    inverse,
-    of_log,
-    stdev,
-    t_quantile,
-    unpaired_ratio,
-)
+from raybench.analysis.stats.statistics import NORMAL_95, Estimate, geometric_of, inverse, unpaired_ratio
 
 
 @dataclass(frozen=True, order=True)
@@ -239,11 +231,8 @@ def _mean(repeats: Sequence[Measurement]) -> Measurement:
 
 
 def _over_repeats(times_s: Sequence[Estimate]) -> Estimate:
-    """The geometric mean, with Student's interval over the repeats, or their own where that is wider."""
-    logs = [math.log(each.value) for each in times_s]
-    between = t_quantile(len(logs) - 1) * stdev(logs) / math.sqrt(len(logs))
-    half = max(between, math.hypot(*(each.log_half_width for each in times_s)) / len(times_s))
-    return of_log(sum(logs) / len(logs), half, sum(each.n for each in times_s), len(times_s))
+    """The geometric mean; ``n`` counts the rounds of all repeats."""
+    return replace(geometric_of(times_s), n=sum(each.n for each in times_s))
 
 
 def _scaled(each: Measurement, distinct: Sequence[Measurement]) -> Measurement:

@@ -147,6 +147,16 @@ def geometric(ratios: ArrayLike) -> Estimate:
     return trimmed_mean([math.log(ratio) for ratio in np.asarray(ratios, np.float64).tolist()]).map(math.exp)
 
 
+def geometric_of(estimates: Sequence[Estimate]) -> Estimate:
+    """The geometric mean of at least two estimates of different starts, ``n`` their number.
+
+    Student's interval over their logarithms; no narrower than their own allow, as a few may agree by chance.
+    """
+    found = student([math.log(each.value) for each in estimates])
+    least = math.hypot(*(each.log_half_width for each in estimates)) / found.n
+    return of_log(found.value, max(found.half_width, least), found.n, starts=found.n)
+
+
 def inverse(estimate: Estimate) -> Estimate:
     """One over a positive estimate."""
     return estimate.map(lambda each: 1 / each)

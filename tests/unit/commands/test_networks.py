@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from raybench import study as command_line
-from raybench.commands.networks import network_field, parse_network
+from raybench.commands.networks import parse_network
 from raybench.commands.predict_run import swept_links
 from raybench.errors import RequestError
 from raybench.machine import environment as environments
@@ -114,7 +114,7 @@ def test_a_study_holds_the_network_itself(tmp_path: Path) -> None:
     path = tmp_path / "cluster.toml"
     path.write_text(FILE)
     asked = {"name": "s", "workload": {"name": "mlp"}, "scaling": {"as_if": [64]}}
-    by_table = Study.model_validate(asked | {"network": network_field(str(path), "--network")})
+    by_table = Study.model_validate(asked | {"network": parse_network(str(path))})
     by_name = Study.model_validate(asked | {"network": "8x400Gbit/s"})
     assert by_table.network == parse_network(str(path))
     assert by_name.network == parse_network("8x400Gbit/s")
