@@ -167,10 +167,9 @@ def _by_fit(
     if source.facts is not None and not any(each.answered for each in outlooks):
         more = more_devices(source.facts, None, options.world_sizes, devices_per_node=source.devices_per_node)
     costs = price is not None or bool(options.samples_per_epoch or options.epochs)
+    tables = [prediction_table(each, costs=costs) for each in outlooks]
     if more is not None and more.requirements:  # in place of rows that are all refused
         tables = [required_table(more)]
-    else:
-        tables = [prediction_table(each, costs=costs) for each in outlooks]
     print_outlooks(outlooks, console, [] if options.quiet else tables)
     _say_more(more, console)
     left_out = dict.fromkeys(note for group in source.groups for note in group.notes)

@@ -376,10 +376,8 @@ def _proposal(results: StudyResults) -> list[str]:
     is_known = scaling is not None and scaling.efficiency is not None and not scaling.is_baseline
     if use is not None or results.best is not None or not is_known:
         return []
-    if any(test and test.verdict is Verified.FAILED for _, test in tests):
-        return ["nothing: the changes that the causes propose failed or were not faster"]
     if tests:
-        return ["nothing: the changes that the causes propose were tried and are not faster"]
+        return ["nothing: the changes that the causes propose were tried, and failed or are not faster"]
     return ["nothing: no loss is large and certain enough to act on"]
 
 

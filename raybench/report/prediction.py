@@ -32,7 +32,7 @@ from raybench.report.format import (
     times,
 )
 from raybench.report.plot import COLORS, GREY, STYLES, legend_below, make_figure, write_title
-from raybench.report.table import NONE, Column, Table, empty_table, known, make_table, numbers, print_table
+from raybench.report.table import NONE, Column, Table, known, make_table, numbers, print_table
 from raybench.spec.knobs import KnobValue
 from raybench.spec.study import MOST_AS_IF
 from raybench.spec.workloads import ScriptSpec
@@ -276,7 +276,7 @@ MORE, REQUIRED = "More devices", "What the network must bring"
 def more_table(more: MoreDevices | None, work: Work, price: float | None) -> Table:
     """The headline's setting on more devices, and ``work``, a run."""
     if more is None or not more.points:
-        return empty_table(MORE)
+        return Table(MORE)
     of_runs = _run_columns(more.points, work, price)
     law = more.law if any(each.how != "law" for each in more.points) else None
 
@@ -379,7 +379,7 @@ def _width_words(points: Sequence[Expected]) -> Iterator[str]:
 def required_table(more: MoreDevices | None) -> Table:
     """What efficiency a free network would give, and the bandwidth that comes near it, next to today's."""
     if more is None or not more.requirements:
-        return empty_table(REQUIRED)
+        return Table(REQUIRED)
     today = more.bus_bytes_per_s
     columns: list[Column[Requirement]] = [
         numbers("devices", lambda each: each.world_size, "{:,}".format),

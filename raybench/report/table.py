@@ -36,9 +36,9 @@ class Table:
     """A table of strings with a caption that says what its numbers are."""
 
     title: str
-    caption: str
-    columns: tuple[Column[Any], ...]
-    rows: tuple[tuple[str, ...], ...]
+    caption: str = ""
+    columns: tuple[Column[Any], ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()  # none: no report shows it
 
 
 def make_table(title: str, caption: str, columns: Sequence[Column[Row]], rows: Iterable[Row]) -> Table:
@@ -79,11 +79,6 @@ def _said(heading: str, value: str) -> str:
     name, _, unit = heading.partition(", ")
     is_number = any(each.isdigit() for each in value)  # "refused" has no unit
     return f"{name} = {value} {unit if is_number else ''}".strip()
-
-
-def empty_table(title: str) -> Table:
-    """A table of nothing, which no report shows."""
-    return Table(title, "", (), ())
 
 
 def known(value: Value | None, words: Callable[[Value], str], otherwise: str = NONE) -> str:

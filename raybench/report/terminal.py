@@ -24,7 +24,6 @@ from raybench.report.sections.settings import largest_table, verification_table
 from raybench.report.table import Column, make_table, numbers, print_table, rich_table, width_on
 from raybench.spec.plural import plural
 
-TERMINAL_WIDTH = 80
 MOST_ROWS = 12
 WITHOUT_NUMBERS = (FindingName.FAILED, FindingName.NOT_REACHED)
 
@@ -59,7 +58,7 @@ def _print_failures(results: StudyResults, console: Console, commands: bool) -> 
         console.print(Text(f"    {command}"), soft_wrap=True)  # it is copied as one line
 
 
-def terminal_table(results: StudyResults, width: int | None = TERMINAL_WIDTH) -> RichTable:
+def terminal_table(results: StudyResults, width: int | None) -> RichTable:
     """The report's first table as far as a screen holds it.
 
     ``width``: in columns; None: as wide as what is in it.

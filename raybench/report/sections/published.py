@@ -17,7 +17,7 @@ from raybench.analysis.published import (
 from raybench.analysis.results import StudyResults
 from raybench.analysis.summary import model_name
 from raybench.report.format import interval
-from raybench.report.table import Column, Table, empty_table, make_table
+from raybench.report.table import Column, Table, make_table
 from raybench.spec.plural import plural
 
 TITLE = "Published and measured"
@@ -35,7 +35,7 @@ def published_table(results: StudyResults) -> Table:
     published = load_figures(results.study.name)
     rows = published_rows(results, published)
     if results.study.is_smoke or not rows:
-        return empty_table(TITLE)
+        return Table(TITLE)
     order = {quantity: place for place, quantity in enumerate(FIRST)}
     rows.sort(key=lambda row: order.get(row.figures[0].quantity, len(FIRST)))
     titles = source_words()

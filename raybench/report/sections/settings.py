@@ -17,7 +17,7 @@ from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
 from raybench.report.finding_texts import next_step
 from raybench.report.format import duration_words, figures, interval, milliseconds, percent, plain_share
-from raybench.report.table import NONE, Column, Table, empty_table, known, make_table, numbers
+from raybench.report.table import NONE, Column, Table, known, make_table, numbers
 
 
 def settings_table(results: StudyResults) -> Table:
@@ -195,7 +195,7 @@ def buckets_table(results: StudyResults, chosen: WhatIf | None) -> Table:
     """What the default's trial alone says of other buckets; empty where it says nothing for certain."""
     decided = _decided(chosen) if chosen else []
     if chosen is None or not decided:
-        return empty_table(WHAT_IF_TITLE)
+        return Table(WHAT_IF_TITLE)
     own = [each for each in chosen.points if each.setting == chosen.record.config.setting]
     return what_if_table(results, replace(chosen, points=(*own, *decided)))
 

@@ -31,7 +31,7 @@ from raybench.report.plot import (
     make_line,
     write_title,
 )
-from raybench.report.table import NONE, Column, Table, empty_table, known, make_table, numbers
+from raybench.report.table import NONE, Column, Table, known, make_table, numbers
 from raybench.spec.plural import plural
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ def epochs_table(results: StudyResults) -> Table:
     """Each epoch on each number of devices; of one epoch the table of the whole training says it."""
     shown, _ = _fitting({"": results}, MOST_GROUPS)
     if all(len(each.group.epochs) < 2 for each in shown):
-        return empty_table("Epochs")
+        return Table("Epochs")
     rows = [(each.heading, means) for each in shown for means in each.group.epochs]
     columns = [each for each in _EPOCH_COLUMNS if any(each.cell(row) != NONE for row in rows)]
     caption = "Mean over the seeds, without evaluation; epochs.csv has every seed."

@@ -26,7 +26,7 @@ from raybench.report.format import (
 )
 from raybench.report.plot import label_lines, legend_below, make_figure, write_title
 from raybench.report.sections.scaling import Plotted
-from raybench.report.table import Column, Table, empty_table, make_table, numbers
+from raybench.report.table import Column, Table, make_table, numbers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,7 +61,7 @@ def waterfall_table(results: StudyResults) -> Table:
     """The parts of a step of the headline trial; empty on one device."""
     waterfall, title = results.waterfall, "Where the time goes"
     if waterfall is None or waterfall.world_size == 1:
-        return empty_table(title)
+        return Table(title)
     step_s = waterfall.step_time_s
     columns: list[Column[tuple[str, Estimate]]] = [
         Column("part", lambda row: row[0]),
@@ -94,7 +94,7 @@ def phases_table(results: StudyResults) -> Table:
     """Phases of the headline trial, and one device's; of an epoch too where its samples are known."""
     phases = results.phases
     if phases is None:
-        return empty_table("Phases")
+        return Table("Phases")
     many = results.devices(phases.world_size)
     columns: list[Column[PhaseRow]] = [
         Column("phase", lambda row: row.name),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -345,13 +344,7 @@ def test_a_refuted_change_is_advised_nowhere_and_a_confirmed_one_first(propose: 
     _, store, _ = studied(plan)
     clauses = {each.question: each.words for each in answer(analyse(plan.study, store.records))}
     assert clauses["What to change"] == (
-        "Nothing: the changes that the causes propose were tried and are not faster."
-    )
-    results = analyse(plan.study, store.records)
-    crashed = tuple(replace(each, verdict=Verified.FAILED) for each in results.verifications)
-    clauses = {each.question: each.words for each in answer(replace(results, verifications=crashed))}
-    assert (
-        clauses["What to change"] == "Nothing: the changes that the causes propose failed or were not faster."
+        "Nothing: the changes that the causes propose were tried, and failed or are not faster."
     )
 
 

@@ -14,7 +14,6 @@ from raybench.report.table import (
     NONE,
     Column,
     Table,
-    empty_table,
     known,
     make_table,
     numbers,
@@ -31,7 +30,6 @@ def test_a_column_brings_its_heading_and_its_cells() -> None:
     rows = (("1", "2"), ("2", "4"))
     assert make_table("a", "b", columns, [1, 2]) == Table("a", "b", tuple(columns), rows)
     assert make_table("a", "b", columns[1:], [1]) == Table("a", "b", tuple(columns[1:]), (("2",),))
-    assert empty_table("a").rows == ()
 
 
 def test_what_is_not_known_has_no_number() -> None:
