@@ -133,14 +133,8 @@ def run(
         path = _importable(factory)
         alone = {"name": path.split(":")[0].split(".")[-1]} if study is None else {}
         fields = alone | {"workload.factory": path} | fields
-    return _measured(
-        replace(
-            typed,
-            overrides=(*typed.overrides, *fields.items()),
-            began=time.time(),
-            lives_on=True,
-        )
-    )
+    overrides = (*typed.overrides, *fields.items())
+    return _measured(replace(typed, overrides=overrides, began=time.time(), lives_on=True))
 
 
 def open(directory: str | Path) -> Results:

@@ -32,6 +32,12 @@ def text_of(error: BaseException) -> str:
         return ""
 
 
+def first_line(error: BaseException) -> str:
+    """What an error says, without the paragraphs that follow; its type's name where it says nothing."""
+    lines = [line.strip() for line in text_of(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
+
+
 def system_words(error: OSError) -> str:
     """What the system refused, as it is: "x/y.csv: Permission denied", "Too many open files"."""
     if error.errno is None:  # raised by a program, not by the system

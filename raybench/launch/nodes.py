@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
+from raybench.errors import first_line
 from raybench.machine.host import WorkerNeeds
 
 ANSWER_S = 120.0  # of a node: what travels is unpacked there, and a process starts
@@ -109,8 +110,7 @@ def _answered(node: Node, reference: Any) -> Answered[Any]:
         cause = error.cause if isinstance(getattr(error, "cause", None), BaseException) else error
         return Answered(node, error=f"{type(cause).__name__}: {cause}"[:LONGEST_ERROR])
     except ray.exceptions.RayError as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        return Answered(node, error=(lines[0] if lines else type(error).__name__)[:LONGEST_ERROR])
+        return Answered(node, error=first_line(error)[:LONGEST_ERROR])
 
 
 def _silent(node: Node, reference: Any) -> Answered[Any]:

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from raybench.errors import RequestError
+from raybench.errors import RequestError, first_line
 from raybench.spec.workloads import CausalLMSpec, TextSpec
 from raybench.workloads import data_files, hub
-from raybench.workloads.data_files import candidate_folders, damaged, first_line
+from raybench.workloads.data_files import candidate_folders, damaged
 
 HUB_FOLDERS = ("", "data", "plain_text")  # of a repository, where its parquet files are
 

@@ -30,12 +30,6 @@ def damaged(file: Path, why: str) -> RequestError:
     return RequestError(f"data: {file} is damaged: {why}; put a good copy there")
 
 
-def first_line(error: BaseException) -> str:
-    """What an error says, without the paragraphs that follow."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else type(error).__name__
-
-
 def sample_count(length: int, count: int | None, split: str) -> int:
     """``count`` of ``length`` samples of the ``split``, or all; ``RequestError`` where there are fewer."""
     if count is not None and count > length:

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from filelock import FileLock
 
-from raybench.errors import RequestError
+from raybench.errors import RequestError, first_line
 from raybench.workloads import data_files, hub
-from raybench.workloads.data_files import candidate_folders, damaged, first_line
+from raybench.workloads.data_files import candidate_folders, damaged
 
 
 @dataclass(frozen=True)

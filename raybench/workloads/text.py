@@ -10,11 +10,10 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from raybench.errors import RequestError
+from raybench.errors import RequestError, first_line
 from raybench.spec.workloads import Sizes, TextSpec
 from raybench.workloads import corpora, hub, tokenizers, tokens
 from raybench.workloads.corpora import PUBLISHED_TEXTS
-from raybench.workloads.data_files import first_line
 from raybench.workloads.tokenizers import Tokenizer
 from raybench.workloads.tokens import Batch, Padding, TokenizedTexts
 

@@ -16,11 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from raybench.errors import RequestError
+from raybench.errors import RequestError, first_line
 from raybench.spec.workloads import CausalLMSpec, TextSpec
 from raybench.workloads import corpora, data_files, hub
 from raybench.workloads.corpora import Corpus, class_numbers
-from raybench.workloads.data_files import first_line
 from raybench.workloads.tokens import Numbers
 
 PAD, UNKNOWN, BEGIN, END, MASK = SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

@@ -55,9 +55,6 @@ class TokenizedTexts(Dataset[Sample]):
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __getitem__(self, index: int) -> Sample:
-        return self.__getitems__([index])[0]
-
     def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
         """The samples of one batch."""
         ids, offsets, labels = self._stored.arrays

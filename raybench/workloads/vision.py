@@ -18,10 +18,10 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import Dataset
 
-from raybench.errors import RequestError
+from raybench.errors import RequestError, first_line
 from raybench.spec.user_input import did_you_mean
 from raybench.spec.workloads import VisionSpec
-from raybench.workloads.data_files import MappedArrays, first_line, sample_count
+from raybench.workloads.data_files import MappedArrays, sample_count
 from raybench.workloads.published_images import PUBLISHED_IMAGES
 
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -38,6 +38,7 @@ class Vision:
         self._spec, self._data = spec, data
         self._published = PUBLISHED_IMAGES[spec.data_set]
         self._size = spec.image_size or self._published.image_size
+        self.num_classes = spec.num_classes or self._published.num_classes
         names = torchvision.models.list_models(module=torchvision.models)
         if spec.model not in names:
             raise RequestError(
@@ -58,11 +59,6 @@ class Vision:
                 f"workload.image_size: pixels that {self._spec.model} takes "
                 f"(received {self._size}: {first_line(error)})"
             ) from error
-
-    @property
-    def num_classes(self) -> int:
-        """As the study says, else as in the data set."""
-        return self._spec.num_classes or self._published.num_classes
 
     def model(self) -> nn.Module:
         """The classifier with random weights, without auxiliary outputs."""
@@ -173,11 +169,6 @@ class ArrayImages(Dataset[Sample]):
 
     def __len__(self) -> int:
         return self._length
-
-    def __getitem__(self, index: int) -> Sample:
-        if not -self._length <= index < self._length:
-            raise IndexError(index)
-        return self.__getitems__([index % self._length])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
         """The samples of one batch: float images of shape (3, size, size) and class numbers."""

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from raybench.errors import InvalidTrialError
+from raybench.errors import InvalidTrialError, first_line
 from raybench.records.results import Epoch
 from raybench.records.whole_files import replace_directory, replace_whole
 from raybench.worker.communicators import Team
@@ -90,8 +90,8 @@ def _of_this_model() -> Iterator[None]:
     try:
         yield
     except (RuntimeError, KeyError, ValueError, IndexError) as error:
-        line = str(error).strip().splitlines()[0]
-        raise InvalidTrialError(f"the checkpoint is of another model or optimizer: {line}") from error
+        words = f"the checkpoint is of another model or optimizer: {first_line(error)}"
+        raise InvalidTrialError(words) from error
 
 
 def _with_sharded(

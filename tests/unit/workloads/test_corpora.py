@@ -208,7 +208,7 @@ def test_any_directory_that_datasets_loads(tmp_path, hub_cache, how):
         assert read({"data_set": name}, data) == (["good", "bad"], [1, 0])
     made = Text(spec(data_set="org/name"), tmp_path)
     assert made.num_classes == 2
-    assert (made.dataset("test")[0][1], len(made.dataset("train"))) == (0, 2)
+    assert (made.dataset("test").__getitems__([0])[0][1], len(made.dataset("train"))) == (0, 2)
 
 
 @pytest.mark.parametrize("name", ["mine.csv", "mine.tsv", "mine.jsonl", "mine.parquet"])

@@ -36,16 +36,17 @@ def test_texts_are_padded_and_their_tokens_counted(data):
     assert made.tokens_per_sample() == pytest.approx(real / 12)
     assert tokens_of(made, batches[0], 4) == pytest.approx(4 * real / 12)
     fixed = text(data, **fields, padding="fixed")
-    assert fixed.collate([train[2]])["input_ids"].shape == (1, 8)
+    assert fixed.collate(train.__getitems__([2]))["input_ids"].shape == (1, 8)
     assert fixed.tokens_per_sample() == made.tokens_per_sample()
 
 
 def test_a_limit_takes_evenly_spread_samples(data):
     fields = SMALL | {"input": "real"}
     few = text(data, **fields, samples=4, test_samples=2)
-    assert [few.dataset("train")[place][1] for place in range(4)] == [0, 3, 2, 1]
+    samples = few.dataset("train").__getitems__(range(4))
+    assert [label for _, label in samples] == [0, 3, 2, 1]
     assert [label for _, label in few.dataset("test").__getitems__([0, 1])] == [0, 2]
-    lengths = [len(few.dataset("train")[place][0]) for place in range(4)]
+    lengths = [len(tokens) for tokens, _ in samples]
     assert few.tokens_per_sample() == pytest.approx(np.mean(lengths))
     said = refusal(lambda: text(data, **fields, test_samples=5).dataset("test"))
     assert said == "workload.test_samples: at most the 4 samples there are (received 5)"
@@ -56,7 +57,7 @@ def test_a_loaders_process_gets_the_place_of_the_tokens_only(data):
     carried = pickle.dumps((made.dataset("train"), made.collate))
     assert len(carried) < 2000
     dataset, collate = pickle.loads(carried)
-    assert collate([dataset[1]])["labels"].tolist() == [1]
+    assert collate(dataset.__getitems__([1]))["labels"].tolist() == [1]
     blocks = causal_lm(data, **SMALL, input="real", sequence_length=4)
     dataset = pickle.loads(pickle.dumps(blocks.dataset("train")))
     assert default_collate([dataset[0], dataset[1]]).shape == (2, 4)
@@ -84,7 +85,7 @@ def test_what_is_tokenised_is_read_again_from_the_cache_until_the_file_changes(
     assert {name.split("-")[0] for name in kept} == {"wordpiece", "texts"}
     monkeypatch.setattr(corpora, "row_batches", lambda corpus: pytest.fail("read again"))
     check(spec, str(data))
-    assert build(spec, str(data)).dataset("train")[3][1] == 3
+    assert build(spec, str(data)).dataset("train").__getitems__([3])[0][1] == 3
     monkeypatch.undo()
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache_folder.parent))
     with (data / "train_some.csv").open("a") as file:
@@ -119,7 +120,7 @@ def test_places_out_of_range_are_refused(data):
     made = text(data, **SMALL, input="real")
     assert isinstance(made.dataset("train"), TokenizedTexts)
     with pytest.raises(IndexError):
-        made.dataset("train")[12]
+        made.dataset("train").__getitems__([12])
     blocks = TokenBlocks(tokenizers.tokenize_stream(*_corpus_and_tokenizer(data)), 8)
     with pytest.raises(IndexError):
         blocks[len(blocks)]

@@ -10,6 +10,7 @@ from raybench.errors import InvalidTrialError
 from raybench.worker.devices.device import Device
 from raybench.worker.training.checkpoints import (
     STATE,
+    _of_this_model,
     last_checkpoint,
     random_state,
     save_checkpoint,
@@ -61,3 +62,11 @@ def test_a_damaged_checkpoint_is_named(tmp_path):
     (tmp_path / "trial" / STATE).write_bytes(b"broken")
     with pytest.raises(InvalidTrialError, match=r"trial/state.pt cannot be read .* remove it to begin"):
         last_checkpoint(folder)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"), [(ValueError("\n two sizes\nand more"), "two sizes"), (KeyError(), "KeyError")]
+)
+def test_what_does_not_fit_is_told_in_a_line_whatever_the_error_says(error, told):
+    with pytest.raises(InvalidTrialError, match=rf"another model or optimizer: {told}$"), _of_this_model():
+        raise error
