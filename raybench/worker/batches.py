@@ -16,12 +16,12 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 from torch.utils.data.distributed import DistributedSampler
 
-from raybench.errors import InvalidTrialError
+from raybench.errors import InvalidBatchError, InvalidTrialError
 from raybench.records.requests import Configuration
 from raybench.spec.knobs import Setting
 from raybench.worker.communicators import default_group
 from raybench.worker.devices.device import Device
-from raybench.workloads.batch_counts import SamplesCheck
+from raybench.workloads.batch_counts import samples_of
 from raybench.workloads.batch_parts import on_device
 from raybench.workloads.protocol import Workload, dataset_of
 
@@ -104,7 +104,8 @@ def loader_options(workload: Workload, setting: Setting, device: Device, *, pers
     return {
         "num_workers": setting.workers,
         "persistent_workers": setting.persistent_workers and setting.workers > 0 and persists,
-        "pin_memory": setting.pin_memory and device.pins_memory,
+        # a copy from it overlaps with computing on a GPU alone
+        "pin_memory": setting.pin_memory and device.kind == "cuda",
         "prefetch_factor": PREFETCH_FACTOR if setting.workers else None,
         "collate_fn": getattr(workload, "collate", None),
         "multiprocessing_context": context,
@@ -132,7 +133,7 @@ def make_batches(
         # below what torch takes
         generator = torch.Generator().manual_seed((config.seed * 1_000_003 + rank) % 2**63)
         batch = workload.batch(size, generator)  # type: ignore[attr-defined]
-        SamplesCheck(workload, size, "batch(size, generator)")(batch)
+        samples_of(workload, batch, size, "batch(size, generator)")
         placed = place(batch)
         return EndlessBatches(lambda: placed)
     dataset = dataset_of(workload, "train")
@@ -145,7 +146,7 @@ def make_batches(
     order = sample_order(dataset, size, world_size=config.world_size, rank=rank, seed=config.seed)
     options = loader_options(workload, setting, device, persists=False)  # nothing to persist for
     loader = DataLoader(dataset, batch_size=size, sampler=order, drop_last=True, **options)
-    check = SamplesCheck(workload, size, "a batch of the data set")
+    counts = set[int]()
 
     @cache
     def started() -> Iterator[Any]:
@@ -153,7 +154,12 @@ def make_batches(
 
     def read() -> Any:
         batch = read_next(started())
-        check(batch)
+        counts.add(samples_of(workload, batch, size, "a batch of the data set"))
+        if len(counts) > 1:
+            raise InvalidBatchError(
+                "samples(batch): the same for every batch, as rates are made of it "
+                f"(received {' and '.join(map(str, sorted(counts)))})"
+            )
         return place(batch)
 
     return EndlessBatches(read, setting.workers * PREFETCH_FACTOR, len(dataset))

@@ -83,6 +83,7 @@ class Team:
     def __init__(self, ranks: tuple[int, ...], control: dist.ProcessGroup, data: dist.ProcessGroup) -> None:
         self.ranks, self.control, self.data = ranks, control, data
         self.rank = ranks.index(dist.get_rank())  # within the team
+        self.leads = self.rank == 0  # the team's first
         self.size = len(ranks)
         self._used = False
 
@@ -99,11 +100,6 @@ class Team:
         device.synchronize()
         self.barrier()
         self._used = True
-
-    @property
-    def leads(self) -> bool:
-        """Whether this rank is the leader: the team's first."""
-        return self.rank == 0
 
     def barrier(self) -> None:
         """Wait, without using a core, until every rank of the team is here."""
@@ -169,7 +165,7 @@ class Alone(Team):
     """One rank that trains alone while the rest of its team sleeps: nothing travels."""
 
     def __init__(self, team: Team) -> None:
-        self.ranks, self.rank, self.size = (team.ranks[team.rank],), 0, 1
+        self.ranks, self.rank, self.leads, self.size = (team.ranks[team.rank],), 0, True, 1
 
     def barrier(self) -> None:
         """Nothing to wait for."""

@@ -18,29 +18,6 @@ MOST_PARTS, MOST_PARTS_OF_A_PART = 8, 3
 MEAN_OVER_BATCH = 100  # times the elements of one batch; more tokens than that no mean over a data set has
 
 
-class SamplesCheck:
-    """Counts each batch of one source as it comes in, and refuses other numbers than requested.
-
-    With the workload's own ``samples(batch)`` each has to have as many as the first: rates are made of one.
-    """
-
-    def __init__(self, workload: Workload, requested: int, source: str) -> None:
-        """``source``: what brings the batches, in words."""
-        self._workload, self._requested, self._source = workload, requested, source
-        self._first: int | None = None
-
-    def __call__(self, batch: Any) -> None:
-        """Raise ``InvalidBatchError`` for a batch that would make a rate false."""
-        counted = samples_of(self._workload, batch, self._requested, self._source)
-        if self._first is None:
-            self._first = counted
-        elif counted != self._first:
-            raise InvalidBatchError(
-                f"samples(batch): the same for every batch, as rates are made of it (received {self._first}, "
-                f"then {counted})"
-            )
-
-
 def samples_of(workload: Workload, batch: Any, requested: int, source: str = "the batch") -> int:
     """The samples of ``batch``: those that the workload counts, else those that were requested.
 

@@ -204,21 +204,17 @@ class StepsTrial:
         result.
         """
         parts = self._parts(variants)
-        if not parts:
-            self._hand_over(result, step_times, ())
+        if result is not None and not parts:
+            self._keep(Outcome("complete", result=result, step_times=step_times), ())
         for done, (name, measure) in enumerate(parts.items()):
-            # step times may be large, and do not change: they come with the first
-            self._hand_over(result, () if done else step_times, tuple(parts)[done:])
+            if result is not None:
+                # step times may be large, and do not change: they come with the first
+                kept = Outcome("complete", result=result, step_times=() if done else step_times)
+                self._keep(kept, tuple(parts)[done:])
             found, missing = self._tried(name, measure)
             if result is not None:
                 result = result.model_copy(update={**found, "missing": {**result.missing, **missing}})
         return result
-
-    def _hand_over(
-        self, result: StepsResult | None, step_times: tuple[BlockStepTimes, ...], open_: tuple[Beside, ...]
-    ) -> None:
-        if result is not None:
-            self._keep(Outcome("complete", result=result, step_times=step_times), open_)
 
     def _tried(self, name: Beside, measure: Part) -> tuple[dict[str, Any], dict[Beside, str]]:
         """What a part brings, or why it cannot be had."""
@@ -380,9 +376,10 @@ def probe(request: ProbeRequest, context: RankContext, on_progress: OnProgress, 
 def _fixed_memory(models: StrategyModels, team: Team) -> int | None:
     """What a step takes whatever its batch: what the first one left, gradients and buckets.
 
-    Only on devices on which a batch that does not fit must not be tried.
+    Only on CPUs, which give memory that they have not, and the process that uses it is ended: a batch that
+    does not fit must not be tried there.
     """
-    memory = models.device.available_memory() if models.device.overcommits else None
+    memory = models.device.available_memory() if models.device.kind == "cpu" else None
     if memory is None:
         return None
     has_buckets = team.size > 1 and not models.setting.gradient_as_bucket_view

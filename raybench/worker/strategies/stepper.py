@@ -44,6 +44,9 @@ class Stepper:
     autocast: bool = True
 
     def __post_init__(self) -> None:
+        self.inner = unwrapped(self.module)  # without the wrapper of DDP or DataParallel
+        # what an evaluation runs: DDP's wrapper would send buffers, DataParallel's takes every device
+        self.evaluated = self.module if isinstance(self.module, DataParallel) else self.inner
         self.loss: torch.Tensor | None = None  # of the last micro-batch, on the device
         # of a training trial: sees the loss and batch of each forward pass, and returns the weighted loss
         self.weigh_loss: Callable[[torch.Tensor, Any], torch.Tensor] | None = None
@@ -127,16 +130,6 @@ class Stepper:
             loss = loss / self.batches_per_step
         scaled: torch.Tensor = self.scaler.scale(loss)
         return scaled
-
-    @property
-    def inner(self) -> nn.Module:
-        """The model without the wrapper of DDP or DataParallel."""
-        return unwrapped(self.module)
-
-    @property
-    def evaluated(self) -> nn.Module:
-        """What an evaluation runs: DDP's wrapper would send buffers, DataParallel's takes every device."""
-        return self.module if isinstance(self.module, DataParallel) else self.inner
 
     def tensors(self) -> list[torch.Tensor]:
         """Weights, buffers and optimizer state: what has to be the same on all ranks.

@@ -21,7 +21,7 @@ class Told(Team):
     """The other rank is not there; ``stops``: what the leader answers, where this one is not it."""
 
     def __init__(self, rank: int, stops: list[StopReason | None]) -> None:
-        self.ranks, self.rank, self.size, self._stops = (0, 1), rank, 2, stops
+        self.ranks, self.rank, self.leads, self.size, self._stops = (0, 1), rank, rank == 0, 2, stops
 
     def barrier(self) -> None:
         pass

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raybench.errors import InvalidBatchError
-from raybench.workloads.batch_counts import SamplesCheck, correct_of, samples_of, tokens_of
+from raybench.workloads.batch_counts import correct_of, samples_of, tokens_of
 from raybench.workloads.protocol import OfLoaders
 
 Pair = namedtuple("Pair", "inputs labels")
@@ -143,12 +143,3 @@ def test_correct_predictions_are_one_whole_number(told: Any) -> None:
 @pytest.mark.parametrize("told", [3, np.int32(3), torch.tensor(3), torch.tensor([3], dtype=torch.uint8)])
 def test_a_whole_number_of_any_kind(told: Any) -> None:
     assert int(correct_of(told)) == 3
-
-
-def test_counts_that_vary_from_batch_to_batch_are_refused() -> None:
-    counts: Any = SimpleNamespace(samples=len)
-    check = SamplesCheck(counts, 32, "a batch")
-    check(torch.zeros(30, 2))
-    check(torch.zeros(30, 2))
-    with pytest.raises(InvalidBatchError, match=r"received 30, then 29"):
-        check(torch.zeros(29, 2))
