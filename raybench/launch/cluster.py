@@ -117,6 +117,7 @@ class Cluster:
                 "--address: HOST:PORT of the head, or auto on one of its nodes; Ray Client cannot run a "
                 f"study: start it there, or with `ray job submit` (received {self._address!r})"
             )
+        self.is_local = self._address in (None, "local")  # one of our own, on this machine
         self._working_dir, self._workload, self._name = working_dir, workload, name
         self._needs: WorkerNeeds | None = None
         self._oversubscribed = 0
@@ -129,11 +130,6 @@ class Cluster:
         self._set: list[str] = []  # variables of this process that are for Ray's processes
         self._not_rays = frozenset[int]()  # children of this process before Ray was started
         self._alive_watch = RayAlive()
-
-    @property
-    def is_local(self) -> bool:
-        """Whether the cluster is one of our own on this machine."""
-        return self._address is None or self._address == "local"
 
     def device_kind(self) -> DeviceKind:
         """What ``device = "auto"`` stands for: GPUs where any node has one."""

@@ -78,7 +78,7 @@ class PostedTrial:
     def __init__(self, number: int, on_progress: Callable[[Progress], None]) -> None:
         self._number, self._on_progress = number, on_progress
         self._kept: Kept | None = None
-        self._failures: list[Outcome] = []
+        self.failures: list[Outcome] = []  # of ranks that said that they end
         self.begun = False  # every worker knows the trial
         self._ended: Outcome | None = None
 
@@ -95,26 +95,21 @@ class PostedTrial:
             self._keep(content)
         elif isinstance(content, Outcome):
             if content.ends_group:
-                self._failures.append(content)
+                self.failures.append(content)
             else:
                 self._ended = content
-
-    @property
-    def group_ends(self) -> bool:
-        """Whether a rank has said that it ends: nobody will bring an outcome of all."""
-        return bool(self._failures)
 
     def outcome(self) -> Outcome | None:
         """How the trial ended; None while that is open."""
         if self._ended is not None:
             return self._with_what_was_kept(self._ended)
-        if self._failures:
-            return self._with_what_was_kept(first_cause(self._failures))
+        if self.failures:
+            return self._with_what_was_kept(first_cause(self.failures))
         return None
 
     def lost(self, failure: Outcome) -> Outcome:
         """How the trial ended whose group was lost; ``failure`` is what the driver knows of that."""
-        return self._with_what_was_kept(first_cause([*self._failures, failure]))
+        return self._with_what_was_kept(first_cause([*self.failures, failure]))
 
     def _keep(self, kept: Kept) -> None:
         if self._kept is not None:  # step times come with the first one

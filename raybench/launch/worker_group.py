@@ -129,7 +129,7 @@ class WorkerGroup:
         self.wants = (world_size, dict(environment))
         self._number, self._num_tasks = number, 0
         self._name = f"{name}-group-{number}"  # in Ray's dashboard
-        self._info: GroupInfo | None = None
+        self.info: GroupInfo  # the workers, once they are ready
         self._pids: list[int] = []  # of the workers on this node
         self._nodes = nodes
         self._posted: tuple[PostedTrial, Task, float]  # of the trial under way, and when it was posted
@@ -138,12 +138,6 @@ class WorkerGroup:
         trainer = self._trainer(world_size, environment)
         interrupt.check()  # a trainer's imports take seconds; its start ends this process where Ray has died
         self._fit: Future[object] = in_thread("raybench-fit", trainer.fit)
-
-    @property
-    def info(self) -> GroupInfo:
-        """The workers, once they are ready."""
-        assert self._info is not None
-        return self._info
 
     @property
     def alive(self) -> bool:
@@ -161,10 +155,10 @@ class WorkerGroup:
         while self.alive and monotonic() < deadline and still_fits():
             message = self._message(min(deadline, monotonic() + LOOK_AGAIN_S))
             if message is not None and isinstance(message.content, Ready):
-                self._info = GroupInfo(message.content.members, self._number)
+                self.info = GroupInfo(message.content.members, self._number)
                 here = ray.get_runtime_context().get_node_id()
-                self._pids = [member.pid for member in self._info.members if member.node == here]
-                return self._info
+                self._pids = [member.pid for member in self.info.members if member.node == here]
+                return self.info
         interrupt.check()
         late = monotonic() >= deadline
         silent = f"no worker answered in {START_TIMEOUT_S:g} s" if late else "a node is gone"
@@ -212,7 +206,7 @@ class WorkerGroup:
                     raise GroupLostError(reason)
                 return trial.lost(Outcome(state, monotonic() - began, reason, ends_group=True))
             trial.hear(message)
-            if trial.group_ends:
+            if trial.failures:  # nobody will bring an outcome of all
                 # other ranks fail in the same moment, and may know more of the cause
                 deadline = min(deadline, monotonic() + OTHERS_FAIL_S)
                 while (message := self._message(deadline)) is not None:

@@ -93,8 +93,8 @@ class RanksGroup(WorkerGroup):
         if message is None or not isinstance(message.content, Ready):
             self.stop(at_once=True)
             raise GroupLostError("the ranks did not start")
-        self._info = GroupInfo(message.content.members, self._number)
-        return self._info
+        self.info = GroupInfo(message.content.members, self._number)
+        return self.info
 
     def _hand_over(self, task: Task) -> None:
         self._ends[0].send(task)

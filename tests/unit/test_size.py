@@ -10,18 +10,18 @@ from tests.conftest import ROOT
 
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
-    ".": (240, 4),
+    ".": (237, 4),
     "analysis": (6128, 48),
     "commands": (2359, 18),
     "driver": (727, 7),
-    "launch": (1615, 15),
+    "launch": (1606, 15),
     "machine": (865, 7),
     "plan": (1055, 10),
     "records": (1278, 10),
     "report": (3601, 24),
     "spec": (1441, 12),
-    "worker": (5114, 38),
-    "workloads": (1825, 20),
+    "worker": (5107, 38),
+    "workloads": (1799, 20),
 }
 ALONE = 12  # modules below 120 lines with one importer
 ROOM = 0.02  # a limit that is further above the code than this is lowered

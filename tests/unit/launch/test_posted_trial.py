@@ -30,7 +30,7 @@ def test_what_is_said_of_another_trial_is_dropped():
         trial.hear(Message(number, Progress("measure")))
         trial.hear(Message(number, broken("oom", "rank 5: OutOfMemoryError: late")))
         trial.hear(Message(number, complete()))
-    assert (trial.begun, heard, trial.group_ends, trial.outcome()) == (False, [], False, None)
+    assert (trial.begun, heard, trial.failures, trial.outcome()) == (False, [], [], None)
     trial.hear(Message(3, Begun()))
     trial.hear(Message(3, Progress("measure")))
     assert (trial.begun, heard) == (True, [Progress("measure")])
@@ -51,7 +51,7 @@ def test_of_ranks_that_fail_together_the_cause_counts(turn):
         for place, failure in list(enumerate(failures))[::turn]:
             if place != left_out:
                 trial.hear(Message(3, failure))
-        assert trial.group_ends
+        assert trial.failures
         outcome = trial.outcome()
         assert outcome is not None
         assert (outcome.reason, outcome.ends_group) == (reason, True)

@@ -77,7 +77,7 @@ def test_a_trial_over_unlike_devices_names_them_all(
     found: Any = group()
     names = ("T4", "T4", "A100", "T4")
     members = tuple(Member(rank, "node", "host", 1, name) for rank, name in enumerate(names))
-    found._info, found._number = GroupInfo(members, 1), 1
+    found.info, found._number = GroupInfo(members, 1), 1
     found._posted = found._posted[0], Task(1, request(), ranks, None), 0.0
     monkeypatch.setattr(found, "_outcome", lambda: Outcome("invalid", 1.0, "planted"))
     assert found.outcome().device_name == name
