@@ -14,6 +14,7 @@ from raybench.machine.environment import Environment, comparable
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec.user_input import flat
+from raybench.spec.workloads import ScriptSpec
 
 NO_WORK = ("data", *Configuration.ANY_WORKERS)  # of a configuration
 NAMES_ONLY = ("question", "name", "data", "code_folder", "time_budget_seconds")  # change no measurement
@@ -89,7 +90,12 @@ def _differing(sides: Sequence[dict[str, object]]) -> dict[str, tuple[object, ..
 
 
 def work_of(config: Configuration) -> Hashable:
-    """Equal for what does the same on the same devices, wherever the data lie."""
+    """Equal for what does the same on the same devices, wherever the data lie.
+
+    Runs of one script are compared for what its arguments change.
+    """
+    if isinstance(config.workload, ScriptSpec):
+        return config.workload.script, config.key(ignore=(*NO_WORK, "workload"))
     return config.key(ignore=NO_WORK)
 
 

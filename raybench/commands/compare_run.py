@@ -196,7 +196,7 @@ def source(name: str, path: Path) -> Source:
     found = home_path(path).absolute()
     if found.is_dir():
         python = found / "bin" / "python"
-        if not python.is_file():
+        if not python.is_file() and foreign(found) is not None:  # results are no code
             return Source(name, path, sys.executable, found)
         found = python
     if not (found.is_file() and os.access(found, os.X_OK)):

@@ -128,3 +128,15 @@ def test_efficiencies_over_different_numbers_of_devices_have_no_ratio() -> None:
 
 def _growing(config: Configuration, setting: Setting, missing: dict[Variant, str]) -> StepCosts:
     return StepCosts(plain_s=0.010, exposed_s=0.001 * config.world_size, missing=missing)
+
+
+def test_runs_of_one_script_are_compared_whatever_its_arguments() -> None:
+    """As with a flag and without, which no knob explores; another script is another training."""
+    one, flag, other = (
+        side(args, 0.010 / faster, workload={"script": script, "args": f"{args} --bs {{batch_size}}"})
+        for script, args, faster in (("a.py", "", 1), ("a.py", "--amp", 2), ("b.py", "", 1))
+    )
+    found = headline_in_common(one, flag)
+    assert found is not None
+    assert found.speed.value > 1.5
+    assert headline_in_common(one, other) is None

@@ -144,13 +144,13 @@ def test_throttling_names_the_rank() -> None:
 
 
 def test_what_slows_a_later_visit_down_is_found_as_well() -> None:
-    """The figure is of all visits: the GPU is cool and the host idle in the first two."""
+    """The figure is of all visits, and so is a load: the GPU is cool and the host idle in the first two."""
     idle = [on_hosts(measured(COSTS, STEADY, visit=each), [(0.0, 0.0)], 2) for each in range(2)]
     hot = with_rounds(measured(COSTS, STEADY, visit=2), throttled=[(True, False)])
     visits = [*idle, on_hosts(hot, [(0.4, 0.4)], 2)]
     named = {each.name: each for each in diagnose(Case(visits[0], Fit(visits)))}
     assert named[FindingName.THROTTLING].values["throttled_rounds"] == 10
-    assert named[FindingName.OTHER_PROCESSES].values["other_cores"] == 0.4
+    assert named[FindingName.OTHER_PROCESSES].values["other_cores"] == pytest.approx(0.4 / 3)
     assert named[FindingName.OTHER_PROCESSES].values["rounds"] == 30
 
 
