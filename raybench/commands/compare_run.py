@@ -43,7 +43,7 @@ from raybench.errors import Interrupted, RequestError, StoreError
 from raybench.launch import signals
 from raybench.plan.make_plan import make_plan
 from raybench.records.requests import Configuration
-from raybench.records.store import ResultsDirectory
+from raybench.records.store import ResultsDirectory, foreign
 from raybench.report.comparison import (
     comparison_answer,
     comparison_tables,

@@ -138,7 +138,11 @@ def test_an_environment_is_known_by_its_python(tmp_path: Path) -> None:
         side = source("A", path)
         assert (side.python, side.folder) == (str(python), None)
     python.chmod(0o644)
-    for path in (python, tmp_path / "nowhere"):
+    results = tmp_path / "results"
+    results.mkdir()
+    for name in ("study.toml", "trials.jsonl"):
+        (results / name).touch()
+    for path in (python, tmp_path / "nowhere", results):
         with pytest.raises(RequestError, match="a directory of code, a Python environment or its python"):
             source("A", path)
 
