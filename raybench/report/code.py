@@ -19,7 +19,7 @@ from raybench.report.format import percent
 from raybench.report.pages import template
 from raybench.report.table import NONE, Column, Table
 from raybench.spec.knobs import KnobValue, Setting, bucket_sizes_mb
-from raybench.spec.workloads import ScriptSpec, TrainerSpec
+from raybench.spec.workloads import CLIPPING, ScriptSpec, TrainerSpec
 
 AUTOCAST = {"bf16": "torch.bfloat16", "fp16": "torch.float16"}
 
@@ -59,16 +59,19 @@ def use_it(results: StudyResults) -> UseIt | None:
     use = to_use(results)
     if use is None:
         return None
-    loop = "" if isinstance(use.config.workload, ScriptSpec) else plain_loop(use)
-    return UseIt(tuple(_sentences(results, use)), loop, variables_of(use), arguments_table(use))
+    left_out = next((each.steps.left_out for each in results.measured if each.steps), ())
+    clips = bool(left_out) and CLIPPING not in left_out
+    loop = "" if isinstance(use.config.workload, ScriptSpec) else plain_loop(use, clips=clips)
+    return UseIt(tuple(_sentences(results, use)), loop, variables_of(use), arguments_table(use, clips=clips))
 
 
-def plain_loop(use: Recommendation) -> str:
-    """A plain loop of torch."""
+def plain_loop(use: Recommendation, *, clips: bool = False) -> str:
+    """A plain loop of torch; ``clips``: the workload does something after each backward pass."""
     config, knobs, strategy = use.config, set_knobs(use.config), _strategy(use)
     compression = knobs.get("gradient_compression")
     text = template("loop.py.j2").render(
         use=use,
+        clips=clips,
         start=start_words(use),
         blocks=", block_class" if strategy == "fsdp" or "activation_checkpointing" in knobs else "",
         several=strategy in ("ddp", "fsdp"),
@@ -107,10 +110,10 @@ def set_knobs(config: Configuration) -> dict[str, KnobValue]:
     }
 
 
-def arguments_table(use: Recommendation) -> Table:
+def arguments_table(use: Recommendation, *, clips: bool = False) -> Table:
     """What each knob of the recommended setting is called in four frameworks.
 
-    Of a script those that the study knows it sets.
+    Of a script those that the study knows it sets. ``clips`` as for ``plain_loop``.
     """
     config, script = use.config, use.config.workload
     shown: dict[str, KnobValue] = {"batch_size": config.batch_size, "world_size": config.world_size}
@@ -129,11 +132,12 @@ def arguments_table(use: Recommendation) -> Table:
         return f"{name} = {value}", *(each or NONE for each in said)
 
     columns = tuple(Column[str](name) for name in ("knob", *FRAMEWORKS))
-    caption = f"What is left out is at its default, as measured. {NONE}: no such argument.{_remarks(use)}"
+    caption = f"What is left out is at its default, as measured. {NONE}: no such argument."
+    caption += _remarks(use, clips=clips)
     return Table("As arguments", caption, columns, tuple(map(row, shown)))
 
 
-def _remarks(use: Recommendation) -> str:
+def _remarks(use: Recommendation, *, clips: bool) -> str:
     """What the frameworks do that the names of arguments do not say."""
     config, setting = use.config, use.config.setting
     is_sharded, on_cpus = _strategy(use) == "fsdp", config.device == "cpu"
@@ -154,7 +158,7 @@ def _remarks(use: Recommendation) -> str:
     if config.device == "cuda" and config.workload.input == "real" and not setting.pin_memory:
         others.append("dataloader_pin_memory=False")
     if not isinstance(config.workload, ScriptSpec | TrainerSpec):  # those clip as they do
-        others.append("max_grad_norm=0")
+        others += [] if clips else ["max_grad_norm=0"]
         if setting.optimizer_kernels == "default" and config.optimizer.name == "adamw":
             others.append("optim='adamw_torch'")
     return f"{words} With transformers also {', '.join(others)}." if others else words

@@ -127,7 +127,8 @@ FIX: Mapping[FindingName | Reason, str] = {
     Reason.SCRIPT: "set the num_workers of the script's loaders higher, or make batches ahead",
     FindingName.BATCH_TOO_SMALL: "use a larger batch",
     Reason.LARGER_IS_NO_BETTER: "set compile or optimizer_kernels fused, as no larger batch was faster",
-    FindingName.UNATTRIBUTED_LOSS: "measure it as a workload with memory to spare, which divides the loss",
+    FindingName.UNATTRIBUTED_LOSS: "measure it with memory to spare, which divides the loss",
+    Reason.OF_SCRIPT: "measure the model as a workload (docs/workloads.md), which divides the loss",
     Reason.NO_PARTS: "measure plain DDP too, whose loss can be divided",
     Reason.NOT_LEFT_OUT: "measure without what keeps this loss undivided: {why}",
     Reason.OWN_COLLECTIVES: "measure it as a workload, or without the script's own collectives in every step "
@@ -150,7 +151,7 @@ FIX: Mapping[FindingName | Reason, str] = {
         "give the loader a DistributedSampler, as without it an epoch takes as long as on one device"
     ),
     FindingName.NOT_ALL_MEASURED: "use a smaller batch, if memory is the reason and you need it",
-    Reason.CRASHED: "fix the error, then resume",
+    Reason.CRASHED: "fix the error, then {then}",
     Reason.TIMEOUT: "resume with more time, if it does not hang",
     Reason.OOM: "use a smaller batch, accumulation or activation_checkpointing",
     Reason.INVALID: "change what the reason names",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -161,6 +162,7 @@ def template(name: str) -> jinja2.Template:
     )
     environment.filters.update(
         number=_in_two_lines_at_most,
+        base64=lambda data: b64encode(data).decode(),  # an image of its own: ids of two plots do not meet
         text=render.markdown_text,
         code=render.markdown_code,
         cell=render.markdown_cell,

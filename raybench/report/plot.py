@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -183,11 +182,6 @@ class DrawnPlot:
     title: str
     png: bytes
     svg: bytes
-
-    @property
-    def svg_base64(self) -> str:
-        """For a data URI: an image of its own, so that ids of two plots do not meet."""
-        return base64.b64encode(self.svg).decode()
 
 
 def drawn(name: str, title: str, figure: Figure | None) -> tuple[DrawnPlot, ...]:

@@ -451,7 +451,7 @@ def more_sentences(more: MoreDevices | None) -> list[str]:
         if config.setting.strategy == "ddp" and not isinstance(config.workload, ScriptSpec):
             links = [(LINKS[config.device][-1], 1)]
             return [words, _command_words(more, [each.shape.world_size for each in surely], links)]
-        return [words, *([f"they are not predicted: {refused}"] if refused else [])]
+        return [words, *([refused] if refused else [])]
     if _is_slower(more):
         size = more.record.config.world_size
         return [f"more devices are not expected to beat one at this batch, as {size:,} are slower already"]

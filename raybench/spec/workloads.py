@@ -330,6 +330,7 @@ class LightningSpec(OwnCodeSpec):
 
 OwnCode = FactorySpec | TrainerSpec | LightningSpec
 OWN = ("factory", "trainer", "lightning", "script")  # keys that tell workloads of one's own
+CLIPPING = "gradient clipping"  # among what steps leave out, where a workload does nothing after backward
 
 
 def kind_of(value: Any) -> str | None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from raybench.errors import RequestError
+from raybench.spec.workloads import CLIPPING
 
 if TYPE_CHECKING:
     import torch
@@ -95,7 +96,7 @@ def optimizer_of(workload: Workload, model: nn.Module) -> torch.optim.Optimizer 
 
 def left_out_of(workload: Workload) -> tuple[str, ...]:
     """What a training usually has in a step, and the measured steps of ``workload`` have not."""
-    clipping = () if getattr(workload, "after_backward", None) else ("gradient clipping",)
+    clipping = () if getattr(workload, "after_backward", None) else (CLIPPING,)
     more = getattr(workload, "left_out", tuple[str, ...])
     return (*clipping, "scheduler", "logging", "evaluation", *more())
 

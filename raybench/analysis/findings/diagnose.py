@@ -23,6 +23,7 @@ from raybench.analysis.reference import grouped, scaling_first
 from raybench.analysis.resolve import Facts
 from raybench.records.record import State, TrialRecord
 from raybench.spec.study import COMPILING
+from raybench.spec.workloads import ScriptSpec
 
 # on a trial: the function of one of these modules that is named as its finding
 RULES: tuple[Rule, ...] = tuple(
@@ -161,10 +162,11 @@ def failed(results: Facts, goes_on: str = "") -> list[Finding]:
 def _failed(results: Facts, goes_on: str, state: State, group: Sequence[TrialRecord]) -> Finding:
     """A problem where nothing else is there; that a batch is too large is an answer, and a note."""
     severity = Severity.NOTE if state == "oom" else Severity.WARNING
-    first = group[0]
+    first, is_script = group[0], isinstance(results.study.workload, ScriptSpec)
     named = {
         "first": trial_words(results.study, first.study_request),
         "error": " ".join((first.reason or "").split()),
+        "then": "resume, or start again if its arguments are wrong" if is_script else "resume",
     }
     return Finding(
         FindingName.FAILED,
@@ -173,7 +175,8 @@ def _failed(results: Facts, goes_on: str, state: State, group: Sequence[TrialRec
         {"num_trials": float(len(group))},
         reason=Reason(state),
         named=named,
-        command="" if state == "invalid" else command_to_go_on(results, goes_on, state),
+        # what is not valid is so again, unless a script has been changed
+        command="" if state == "invalid" and not is_script else command_to_go_on(results, goes_on, state),
         frame=first.frame,
     )
 

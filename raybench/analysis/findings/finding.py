@@ -125,6 +125,7 @@ class Reason(StrEnum):
     NO_PARTS = auto()  # of a strategy or script without DDP, whose transfers cannot be left out
     NOT_LEFT_OUT = auto()  # of a script with DDP, for the reason that it names
     OWN_COLLECTIVES = auto()  # of a script, in each step
+    OF_SCRIPT = auto()  # whose wrapper and contention are not separated
     # too few cores
     OVERSUBSCRIBED = auto()
     QUOTA = auto()

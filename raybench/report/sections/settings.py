@@ -79,8 +79,6 @@ def _caption(results: StudyResults) -> str:
             f" Whichever that is, it beats the setting to use by {plain_share(lost.value)} on average, and "
             f"by at most {plain_share(lost.high)} in 19 of 20 cases."
         )
-    if _shows_memory(results) and any(r.steps and not r.steps.peak_memory_bytes for r in results.rivals):
-        words += " Memory is of the process."
     return " ".join(filter(None, (words, _data_parallel_words(results))))
 
 

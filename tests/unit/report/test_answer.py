@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from raybench.analysis.choice import is_default
+from raybench.analysis.findings.case import Around
 from raybench.analysis.findings.finding import FindingName
 from raybench.analysis.results import StudyResults, analyse
 from raybench.analysis.stats.verdict import Verdict
@@ -338,6 +339,18 @@ def test_several_devices_that_are_certainly_slower_are_said_to_be_however_wide_t
     (said,) = _clauses(results, "Scaling")
     assert "times as fast as one. This is at batch 64" in said
     assert "too wide" not in said
+
+
+def test_settings_that_were_not_reached_are_not_said_to_gain_nothing() -> None:
+    """As "nothing: no loss is large and certain enough to act on" where no other one was measured."""
+    spec = study(knobs={"batch_size": [64, 128]})
+    records = grid(study(knobs={"batch_size": [64]}), [1, 2], FakeRunner(lambda *_: StepCosts(0.01), QUIET))[
+        0
+    ]
+    late = analyse(spec, records, around=Around(left_out=("2 of 2 suggestions",)))
+    assert _clauses(late, "What to change") == [
+        "Not known yet: no other setting was measured, for want of time."
+    ]
 
 
 def test_more_than_linear_is_said() -> None:

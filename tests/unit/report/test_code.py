@@ -32,7 +32,7 @@ from raybench.report.code import (
 from raybench.report.document import write_report
 from raybench.report.table import NONE
 from raybench.spec import OptimizerSpec, Setting
-from raybench.spec.workloads import VisionSpec
+from raybench.spec.workloads import CLIPPING, VisionSpec
 from tests.support.planted import StepCosts
 from tests.unit.studies import config, exactly, exactly_strong, grid, planted, searched, study
 
@@ -288,3 +288,21 @@ def test_both_documents_end_with_it(tmp_path: Path) -> None:
     use_it = page[page.index("<h2>Use it") :]
     assert use_it.count("<details") == 2
     assert "num_workers=2" in use_it
+
+
+def test_what_a_workload_does_after_the_backward_pass_is_named_where_the_loop_has_its_place() -> None:
+    """As clipping, which was in the measured steps and in none of the code."""
+    use = recommended(BASE, "cpu")
+    assert "comes what your workload does after the backward pass" in plain_loop(use, clips=True)
+    assert "max_grad_norm" not in arguments_table(use, clips=True).caption
+    records = grid(SPEC, (1, 2))[0]
+    for left_out, said in (((CLIPPING, "logging"), False), (("logging",), True)):
+        measured = [
+            each.model_copy(update={"result": each.steps.model_copy(update={"left_out": left_out})})
+            for each in records
+            if each.steps is not None
+        ]
+        found = use_it(analyse(SPEC, measured))
+        assert found is not None
+        assert ("after the backward pass" in found.loop) is said
+        assert ("max_grad_norm=0" in found.arguments.caption) is not said

@@ -15,7 +15,7 @@ from raybench.analysis.findings.finding import Finding, FindingName, Reason, Sev
 from raybench.analysis.resolve import resolve
 from raybench.analysis.results import analyse
 from raybench.records.record import State, TrialRecord
-from raybench.report.finding_texts import evidence
+from raybench.report.finding_texts import evidence, next_step
 from raybench.report.terminal import print_summary
 from raybench.spec import Setting
 from tests.support.planted import FakeRunner, run_all
@@ -69,6 +69,16 @@ def test_every_state_is_a_finding_and_a_problem_where_nothing_else_is_there(stat
     assert evidence(alone).startswith("2 devices, batch 64 ")
     assert evidence(alone).endswith(": planted")
     assert alone.command.startswith("" if state == "invalid" else f"{GOES_ON} --retry {state}")
+
+
+@pytest.mark.parametrize("state", ["crashed", "invalid"])
+def test_a_script_may_have_been_changed_or_need_other_arguments(state: State) -> None:
+    """Which a study that goes on does not take."""
+    spec = study(workload={"script": "train.py", "args": "--bs {batch_size}"}, knobs={"batch_size": [32]})
+    record = failed(asked(spec, "scaling", Setting(batch_size=32), 2), state, "planted")
+    (found,) = failures_of(resolve(spec, [record]), GOES_ON)
+    assert found.command.startswith(f"{GOES_ON} --retry {state}")
+    assert next_step(found).endswith("start again if its arguments are wrong") is (state == "crashed")
 
 
 def test_one_command_that_can_be_pasted_goes_on_with_all_of_it() -> None:
