@@ -63,8 +63,8 @@ def phase_table(
 
     ``scaled`` and ``found``: how its setting scales, and its waterfall.
 
-    The phases of one device are in a trial of its own, among ``others``, in strong scaling (at the global
-    batch) and of a script. None where phases, the level without transfers or the step of one device are
+    The phases of one device are in a trial of its own, among ``others``; in weak scaling else in the record.
+    None where phases, the level without transfers or the step of one device are
     missing, or a script shows its forward passes on one side alone. Levels are those of all visits, shares
     the record's.
     """
@@ -137,19 +137,18 @@ def _blocks_alone(
 ) -> tuple[PhaseBlock, ...]:
     """Blocks of phases of one device: at the batch of one device in weak scaling, at the global in strong.
 
-    A script has those of one device in a trial of its own, in weak scaling too.
+    Of its own trial, as in its row of summary.csv; else, in weak scaling, of the record.
     """
     measurement, baseline = record.steps, scaled.baseline
     if measurement is None or baseline is None or baseline.world_size != 1:
         return ()
-    if record.config.scaling == "weak" and (own := _blocks(measurement, "plain")):
-        return own
     alone = (
         other.steps
         for other in others
         if other.steps and other.config.world_size == 1 and other.config.same_question(record.config)
     )
-    return next((_blocks(each, "plain") for each in alone), ())
+    found = next((_blocks(each, "plain") for each in alone), ())
+    return found or (_blocks(measurement, "plain") if record.config.scaling == "weak" else ())
 
 
 def _blocks(measurement: StepsResult, variant: str) -> tuple[PhaseBlock, ...]:

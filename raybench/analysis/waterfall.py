@@ -86,7 +86,7 @@ def waterfall(pool: Pool, record: TrialRecord, buckets: KnownBuckets, over: floa
         return None
     seconds = partial(_seconds, pool, step, step_s)
     lowest, below, whole = levels[0], levels[-2], levels[-1]
-    parts = {lowest.part: seconds({lowest: 1})}
+    parts = {lowest.part: pool.time(lowest.unit).scaled(1 / lowest.over)}  # as the step of one device has it
     for under, above in itertools.pairwise(levels):
         parts[above.part] = seconds({above: 1, under: -1})
     exposed = parts.get("exposed_communication")

@@ -172,6 +172,8 @@ def _of_waterfall(drawn: Drawn, table: ShownTable) -> Iterator[Shown]:
     kinds = {"skew": SKEW, "communication": EXPOSED, "step time": STEP}
     for row in table.rows:
         yield from _of_the_headline(drawn, kinds.get(row["part"]), row["ms"], table)
+        if row["part"] == "ideal":
+            yield from _of_one_device(drawn, row["ms"], table)
 
 
 def _of_phases(drawn: Drawn, table: ShownTable) -> Iterator[Shown]:
@@ -181,6 +183,16 @@ def _of_phases(drawn: Drawn, table: ShownTable) -> Iterator[Shown]:
         yield from _of_the_headline(drawn, kinds.get(row["phase"]), many, table)
         if row["phase"] == "step":
             yield from _of_the_headline(drawn, SPEEDUP, row["speed-up"], table)
+            yield from _of_one_device(drawn, row["one device, ms"], table)
+
+
+def _of_one_device(drawn: Drawn, cell: str, table: ShownTable) -> Iterator[Shown]:
+    """The step of one device with the headline's batch, which is its share of the samples in weak scaling."""
+    config = drawn.results.headline.config if drawn.results.headline else None
+    if config is not None and config.scaling == "weak":
+        for each in drawn.results.references:
+            if each.config.world_size == 1 and each.config.same_question(config):
+                yield from _shown(drawn.results.label(each), 1, STEP, cell, table)
 
 
 def _of_the_headline(drawn: Drawn, kind: str | None, cell: str, table: ShownTable) -> Iterator[Shown]:
