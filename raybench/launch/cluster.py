@@ -9,6 +9,7 @@ import platform
 import shutil
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import wait
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,7 @@ from raybench.spec.workloads import WorkloadSpec
 ANSWERS_S = 30.0  # a head that is just being started; Ray itself tries for minutes, without a word
 ONE_TRY_S = 3.0
 ASK_AGAIN_S = 0.5
+TAKE_BACK_S = 0.02  # between looks for signal handlers, while Ray ends
 # What every gRPC server answers, before it asks for a token: HTTP/2's preface and an empty frame of settings
 # (RFC 9113, 3.4), whose type stands in the fourth byte. A head that is stopped takes a connection, and says
 # nothing; with what is no head, as a dashboard's port, Ray itself tries for minutes.
@@ -359,8 +361,11 @@ class Cluster:
 
         self._connected = False
         self._alive_watch.stop()
-        ray.shutdown()
-        signals.take_back()  # Ray leaves the system's own, which end the process
+        ends = in_thread("raybench-ray-ends", ray.shutdown)
+        while not wait([ends], TAKE_BACK_S).done:
+            signals.take_back()  # Ray leaves the system's own, which end the process, and waits for its own
+        signals.take_back()
+        ends.result()
 
     def abandon(self) -> None:
         """End a local cluster by ending its processes, all of them children of this one since it started.
