@@ -25,7 +25,7 @@ from raybench.spec.base import ListOrValue, PositiveFloat, PositiveInt
 from raybench.spec.user_input import received
 
 _DURATION = re.compile(
-    r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<m>\d+(?:\.\d+)?)m)?(?:(?P<s>\d+(?:\.\d+)?)s?)?", re.ASCII
+    r"(?:(?P<h>\d+(?:\.\d+)?)h)?(?:(?P<m>\d+(?:\.\d+)?)m(?:in)?)?(?:(?P<s>\d+(?:\.\d+)?)s?)?", re.ASCII
 )
 _SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0}
 _POINT = re.compile(r"\.\d+|\d+\.", re.ASCII)  # of a number, where TOML has none

@@ -140,7 +140,7 @@ def _on_network(
     if not more or not more.points:
         raise RequestError(
             "--network: a results directory whose headline is ddp on several devices under weak scaling, "
-            "with the timeline of its gradients; others are measured (`scaling --as-if 16 --network ...`)"
+            "and no script; under strong scaling more devices are measured (`scaling --as-if`)"
         )
     if not options.quiet:
         for table in (more_table(more, run, price), required_table(more)):

@@ -101,7 +101,16 @@ def test_lists_that_are_wrong(parse, text, line):
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("10m", 600), ("90s", 90), ("1h30m", 5400), ("120", 120), ("1.5h", 5400), ("2m30", 150), (" 1H ", 3600)],
+    [
+        ("10m", 600),
+        ("3min", 180),
+        ("90s", 90),
+        ("1h30m", 5400),
+        ("120", 120),
+        ("1.5h", 5400),
+        ("2m30", 150),
+        (" 1H ", 3600),
+    ],
 )
 def test_durations(text, seconds):
     assert parse_duration(text) == seconds
