@@ -114,7 +114,7 @@ def more_devices(
         return None
     mode = fitted.group.scaling if fitted else headline.config.scaling
     seen = _Seen(results, headline, mode, network, devices_per_node)
-    found = dict(seen.measured())
+    found = {asked: point for asked, point in seen.measured() if not sizes or asked.world_size in sizes}
     if network is not None:
         on = sizes or [size for size in seen.next_sizes if network.joins(size)]
         on_it = [as_if_on(network, size, headline.config.device) for size in on]

@@ -113,6 +113,10 @@ def test_what_is_held_without_a_network_has_an_error_of_its_own() -> None:
     assert dict(point.shares)["held"] > 0.0
 
 
+def test_points_are_of_the_sizes_that_were_asked_for() -> None:
+    assert found(with_as_if(trial(), AsIf(world_size=8)), None, (16,)).points == ()
+
+
 def test_a_law_stands_next_to_what_was_measured() -> None:
     """Gustafson's, under weak scaling: n - f (n - 1), with f by the speed-up of two devices."""
     more = found(with_as_if(trial(), AsIf(world_size=8)))
