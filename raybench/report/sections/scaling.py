@@ -134,7 +134,7 @@ def _n_words(rows: Sequence[Row]) -> str:
     words = f"n = {number_words([each.n for each in found], 'round')}"
     words += f" in {number_words([each.visits for each in found], 'visit')}"
     words += ", spread over the study" if max((each.visits for each in found), default=1) > 1 else ""
-    return f"{words}, {number_words(starts, 'start')} of the processes" if max(starts, default=1) > 1 else words
+    return f"{words}, {number_words(starts, 'start')} of processes" if max(starts, default=1) > 1 else words
 
 
 def _tokens_words(rows: Sequence[Row]) -> list[str]:
