@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from raybench.analysis.reference import scaling_first
 from raybench.analysis.results import StudyResults
@@ -89,12 +90,12 @@ def _differing(sides: Sequence[dict[str, object]]) -> dict[str, tuple[object, ..
     return {name: each for name, each in values.items() if any(value != each[0] for value in each)}
 
 
-def work_of(config: Configuration) -> Hashable:
+def work_of(config: Configuration, *, any_arguments: bool = False) -> Hashable:
     """Equal for what does the same on the same devices, wherever the data lie.
 
-    Runs of one script are compared for what its arguments change.
+    ``any_arguments``: of a script, as its runs are compared for what these change.
     """
-    if isinstance(config.workload, ScriptSpec):
+    if any_arguments and isinstance(config.workload, ScriptSpec):
         return config.workload.script, config.key(ignore=(*NO_WORK, "workload"))
     return config.key(ignore=NO_WORK)
 
@@ -105,9 +106,10 @@ def same_trials(first: Side, other: Side) -> list[SameTrial]:
     Each ratio is of two runs: its interval holds the noise within them and what runs of one program differ by
     (``ratio_of_runs``), not what else changes from day to day.
     """
-    of_other = {work_of(each.config): each for each in other.results.references}
+    work = partial(work_of, any_arguments=True)
+    of_other = {work(each.config): each for each in other.results.references}
     mine = scaling_first(first.results.references)
-    pairs = ((each, rival) for each in mine if (rival := of_other.get(work_of(each.config))))
+    pairs = ((each, rival) for each in mine if (rival := of_other.get(work(each.config))))
     found = (_in_both(first, each, other, rival) for each, rival in pairs)
     return sorted(found, key=lambda each: not each.is_headline)
 

@@ -164,7 +164,7 @@ def _by_fit(
         shapes = shapes_of(options.world_sizes or doublings(group), per_node, options.nodes)
         outlooks.append(outlook(group, shapes, run, price, options.scaling, links))
     more = None
-    if source.facts is not None and not any(each.answered for each in outlooks):
+    if source.facts and not any(each.answered or each.scaling != each.group.scaling for each in outlooks):
         more = more_devices(source.facts, None, options.world_sizes, devices_per_node=source.devices_per_node)
     costs = price is not None or bool(options.samples_per_epoch or options.epochs)
     tables = [prediction_table(each, costs=costs) for each in outlooks]

@@ -380,7 +380,7 @@ def _proposal(results: StudyResults) -> list[str]:
         return ["nothing: the changes that the causes propose were tried, and failed or are not faster"]
     is_late = any(each.name is FindingName.NOT_REACHED for each in results.diagnosis)
     if is_late and results.study.knobs.explored():
-        return ["not known yet: no other setting was measured, for want of time"]
+        return ["not known yet: no other setting was measured"]
     return ["nothing: no loss is large and certain enough to act on"]
 
 

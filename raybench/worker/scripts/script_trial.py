@@ -60,6 +60,7 @@ ALIKE = 0.05  # relative, of the samples of a step and whole micro-batches
 HINT = "; what it printed is in traces/"
 EXITED = "the script exited with code "
 STILL_SENDS = "the script's steps call as many collectives where its DDP keeps the gradients"
+SENDS_NOW_AND_THEN = "some of the script's steps send nothing, as where ranks average weights now and then"
 SENDS_NOTHING = (
     "the steps call no collective, so each rank trains alone: the model is in no DistributedDataParallel (on "
     "CPUs Accelerate makes one of Accelerator(cpu=True) alone)"
@@ -354,7 +355,7 @@ class ScriptTrial:
             return ["ddp"], step_s
         ddp, local = (_most_collectives(self._block(Order(each, 1, FEW_STEPS))) for each in ("ddp", "local"))
         if local.min() >= ddp.min():
-            self._missing["local"] = STILL_SENDS if ddp.min() else SENDS_SELDOM
+            self._missing["local"] = STILL_SENDS if ddp.min() else SENDS_NOW_AND_THEN
             return ["ddp"], step_s
         return ["ddp", "local"], step_s
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from raybench.analysis.comparison import Side, differences, headline_in_common, same_trials
+from raybench.analysis.comparison import Side, differences, headline_in_common, same_trials, work_of
 from raybench.analysis.results import analyse
 from raybench.analysis.stats.verdict import Verdict, slower_by
 from raybench.machine import environment as environments
@@ -140,3 +140,7 @@ def test_runs_of_one_script_are_compared_whatever_its_arguments() -> None:
     assert found is not None
     assert found.speed.value > 1.5
     assert headline_in_common(one, other) is None
+    starts = [each.results.headline for each in (one, flag)]
+    assert (
+        len({work_of(each.config) for each in starts if each is not None}) == 2
+    )  # of two checkouts they differ

@@ -161,6 +161,8 @@ def test_without_a_network_predict_says_what_one_must_bring(tmp_path: Path) -> N
     assert "step time = refused" not in words  # it was all that its table said
     assert re.search(r"A free network lets 8 devices train [78]\.\d\d times as fast as one\.", words)
     assert re.search(r"Coming near that takes [\d.]+ to [\d.]+ Gbit/s a node\.", words)
+    strong = invoke("predict", directory(tmp_path / "strong"), "--world-sizes", "8", "--scaling", "strong")[1]
+    assert "A free network" not in strong  # which is of the batch of each device
 
 
 def test_a_report_has_what_was_measured_as_if(tmp_path: Path) -> None:

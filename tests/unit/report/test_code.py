@@ -293,7 +293,10 @@ def test_both_documents_end_with_it(tmp_path: Path) -> None:
 def test_what_a_workload_does_after_the_backward_pass_is_named_where_the_loop_has_its_place() -> None:
     """As clipping, which was in the measured steps and in none of the code."""
     use = recommended(BASE, "cpu")
-    assert "comes what your workload does after the backward pass" in plain_loop(use, clips=True)
+    assert "\n        # here: what your workload does after" in plain_loop(use, clips=True)
+    scaled = plain_loop(recommended(BASE.model_copy(update={"precision": "fp16"}), "cuda"), clips=True)
+    unscaled, here, stepped = map(scaled.index, ("scaler.unscale_(optimizer)", "# here: ", "scaler.step("))
+    assert unscaled < here < stepped  # else gradients are clipped that are thousands of times too large
     assert "max_grad_norm" not in arguments_table(use, clips=True).caption
     records = grid(SPEC, (1, 2))[0]
     for left_out, said in (((CLIPPING, "logging"), False), (("logging",), True)):
@@ -304,5 +307,5 @@ def test_what_a_workload_does_after_the_backward_pass_is_named_where_the_loop_ha
         ]
         found = use_it(analyse(SPEC, measured))
         assert found is not None
-        assert ("after the backward pass" in found.loop) is said
+        assert ("# here: what your workload does" in found.loop) is said
         assert ("max_grad_norm=0" in found.arguments.caption) is not said

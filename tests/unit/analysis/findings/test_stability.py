@@ -154,6 +154,16 @@ def test_what_slows_a_later_visit_down_is_found_as_well() -> None:
     assert named[FindingName.OTHER_PROCESSES].values["rounds"] == 30
 
 
+def test_cores_to_spare_in_one_visit_make_up_for_none_that_another_lacked() -> None:
+    """Two of eight are needed: in one of two visits others took all of them, a quarter of which was lacking."""
+    visits = [
+        on_hosts(measured(COSTS, STEADY, visit=each), [(taken, taken)], 8)
+        for each, taken in enumerate((0.0, 8.0))
+    ]
+    named = {each.name: each for each in diagnose(Case(visits[0], Fit(visits)))}
+    assert named[FindingName.OTHER_PROCESSES].values["lost_ratio"] == pytest.approx(0.25 / 2)
+
+
 def test_a_clock_that_falls_is_throttling_where_the_device_cannot_say_why() -> None:
     """A GPU whose clock falls for none of those reasons is at its power cap, as it is at full load."""
     record = with_rounds(measured(COSTS, STEADY), clock_mhz=[(1900.0, None)] * 5 + [(1500.0, None)] * 5)
