@@ -155,7 +155,7 @@ def test_what_slows_a_later_visit_down_is_found_as_well() -> None:
 
 
 def test_cores_to_spare_in_one_visit_make_up_for_none_that_another_lacked() -> None:
-    """Two of eight are needed: in one of two visits others took all of them, a quarter of which was lacking."""
+    """Two of eight are needed: in one of two visits others took all, so that a quarter was lacking."""
     visits = [
         on_hosts(measured(COSTS, STEADY, visit=each), [(taken, taken)], 8)
         for each, taken in enumerate((0.0, 8.0))
