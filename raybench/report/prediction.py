@@ -339,7 +339,7 @@ def how_words(more: MoreDevices) -> str:
     slow = [each.network for each in on_network if each.is_bound]
     if slow:
         found.append(
-            f"All-reduces take longer here than over {slow[0]}, so that such a step is an upper bound."
+            f"All-reduces take longer here than over {slow[0]}: steps there take at most as long as these."
         )
     found += _width_words(on_network)
     found += [f"{sentence(each)}." for each in _missing_words(more)]

@@ -370,7 +370,7 @@ class Study(Model):
         if isinstance(self.workload, ScriptSpec):
             raise ValueError("scaling.as_if: not of a script, whose collectives are its own")
         if next((each for each in self.knobs.values("strategy") if each != "single"), None) != "ddp":
-            raise ValueError("scaling.as_if: of strategy ddp, the first of several devices in knobs.strategy")
+            raise ValueError("scaling.as_if: goes with ddp as the first of knobs.strategy (or after single)")
         for size in asked:
             if self.network is not None:
                 self.network.nodes(size)

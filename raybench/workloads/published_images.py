@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import shutil
+import tarfile
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,7 +90,9 @@ class PublishedImages:
             try:
                 for file in files:
                     if file.name in self.archives:
-                        shutil.unpack_archive(file, root, filter="data")
+                        # Python 3.11 has filters since 3.11.4, and Debian 12 has 3.11.2
+                        safely: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+                        shutil.unpack_archive(file, root, **safely)
                     elif file.suffix == ".gz":
                         (place / file.stem).write_bytes(gzip.decompress(file.read_bytes()))
                     else:

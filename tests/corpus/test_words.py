@@ -145,4 +145,4 @@ def test_each_answer_is_two_sentences_of_three_numbers(drawn: Drawn) -> None:
 def test_what_decides_nothing_is_left_out_in_a_line(draw: Callable[[str], Drawn]) -> None:
     drawn = draw("training")
     assert drawn.table("What if: predicted from one trial") is None
-    assert "The prediction cannot tell other bucket sizes" in drawn.markdown
+    assert "No other bucket size is predicted to differ measurably" in drawn.markdown

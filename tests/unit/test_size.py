@@ -21,7 +21,7 @@ AT_MOST: dict[str, tuple[int, int]] = {
     "report": (3601, 24),
     "spec": (1440, 12),
     "worker": (5108, 38),
-    "workloads": (1800, 20),
+    "workloads": (1802, 20),
 }
 ALONE = 12  # modules below 120 lines with one importer
 ROOM = 0.02  # a limit that is further above the code than this is lowered

@@ -208,7 +208,7 @@ def buckets_words(chosen: WhatIf | None) -> str:
     """Whether a prediction decides anything, and a list of bucket sizes would; empty without one."""
     if chosen is None or not any(each.gain.low or each.gain.high for each in chosen.points):
         return ""  # or all of them are the same buckets
-    words = [] if _decided(chosen) else ["The prediction cannot tell other bucket sizes from the default's."]
+    words = [] if _decided(chosen) else ["No other bucket size is predicted to differ measurably."]
     listed = chosen.listed
     if listed is not None and not listed.is_proposed:
         words.append("No list of bucket sizes is predicted to be certainly faster than the best single size.")

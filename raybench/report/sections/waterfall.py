@@ -82,7 +82,7 @@ def waterfall_table(results: StudyResults) -> Table:
         f"Bus bandwidth of transfers alone: {gigabytes_per_s(rate)} GB/s." if rate else "",
         f"Compute over transfers alone: {interval(ratio)}." if ratio else "",
         *(
-            f"Not measured: {UNMEASURED[variant]}{f' ({why})' if why else ''}; its part is in the next one."
+            f"Not measured: {UNMEASURED[variant]}{f' ({why})' if why else ''}; the next row has its part."
             for variant, why in waterfall.missing.items()
         ),
         OWN_COLLECTIVES if waterfall.local_sends else "",
