@@ -154,10 +154,9 @@ def prepare(
     """
     most_s = request.measure.timeout_seconds / 2  # as long as it takes to warm them
     sizes = sorted({message_in_shares(each, team.size) for each in request.message_bytes})
-    # what a rank may take must not be tried on CPUs: they give memory that they have not, and the process
-    # that uses it is ended
+    # what a rank may take must not be tried on a device that gives memory that it has not
     device.release_memory()
-    available = device.available_memory() if device.kind == "cpu" else None
+    available = device.available_memory() if device.overcommits else None
     limits = memory_limits(team.gather(available))
     room_bytes = None if limits is None or available is None else limits[team.rank] - available.taken_bytes
     buffers = team.agreed(partial(_buffers, sizes[-1], team, device, room_bytes))

@@ -20,7 +20,7 @@ AT_MOST: dict[str, tuple[int, int]] = {
     "records": (1278, 10),
     "report": (3601, 24),
     "spec": (1440, 12),
-    "worker": (5108, 38),
+    "worker": (5110, 38),
     "workloads": (1802, 20),
 }
 ALONE = 12  # modules below 120 lines with one importer

@@ -49,6 +49,7 @@ class CUDADevice(Device):
     block_seconds = 0.3  # a GPU's clock ramps
     clock_ramp_s = 0.1  # not measured yet: an H200 shows 345 MHz idle, 1980 at work
     matrix_side = 8192
+    overcommits = False
     tells_utilization = True
     drives_several = True
     frees_waiting_ranks = False  # a rank in an NCCL kernel waits for ever

@@ -97,6 +97,7 @@ class Device:
     block_seconds = 0.15  # at least, of a block of steps
     clock_ramp_s = 0.0  # of work, after which the clock is up again that may have fallen in a block's time
     matrix_side = 1024  # of square matrices whose product reaches the device's peak
+    overcommits = True  # gives memory that it has not, and ends the process that uses it
     tells_utilization = False  # and the clock and temperature of this rank's device alone
     drives_several = False  # whether one process may compute on several, as torch.nn.DataParallel does
     frees_waiting_ranks = True  # whether a rank in a collective is freed when its group is destroyed

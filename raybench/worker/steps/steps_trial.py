@@ -376,10 +376,9 @@ def probe(request: ProbeRequest, context: RankContext, on_progress: OnProgress, 
 def _fixed_memory(models: StrategyModels, team: Team) -> int | None:
     """What a step takes whatever its batch: what the first one left, gradients and buckets.
 
-    Only on CPUs, which give memory that they have not, and the process that uses it is ended: a batch that
-    does not fit must not be tried there.
+    Only on devices on which a batch that does not fit must not be tried.
     """
-    memory = models.device.available_memory() if models.device.kind == "cpu" else None
+    memory = models.device.available_memory() if models.device.overcommits else None
     if memory is None:
         return None
     has_buckets = team.size > 1 and not models.setting.gradient_as_bucket_view
