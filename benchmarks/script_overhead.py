@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from raybench.analysis.stats.rounds import slowest_rank_s
 from raybench.analysis.stats.statistics import geometric
 from raybench.launch.cluster import Cluster
 from raybench.launch.group_runner import WorkerGroupRunner
@@ -117,7 +118,7 @@ def timed(script: Path, options: argparse.Namespace, runner: WorkerGroupRunner) 
     outcome = runner.run(request, lambda progress: None)
     assert isinstance(outcome.result, StepsResult), outcome.reason
     blocks = (block for each in outcome.result.rounds for block in each.blocks)
-    return statistics.median(block.slowest_s for block in blocks if block.variant in ("plain", "ddp"))
+    return statistics.median(slowest_rank_s(block) for block in blocks if block.variant in ("plain", "ddp"))
 
 
 if __name__ == "__main__":
