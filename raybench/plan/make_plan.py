@@ -44,9 +44,9 @@ def make_plan(study: Study, resources: Resources) -> Plan:
         num_nodes=resources.num_nodes,
         left_out=left_out,
     )
-    _refuse_fewer_as_if(plan)
     _refuse_too_large(plan)
     refuse_too_many(plan.group_size, resources, study.resources, "scaling.world_sizes")
+    _refuse_as_if(plan)
     _refuse_no_room(plan)
     # a combination that cannot be is a trial ``invalid`` where others are fine; here none is
     if faults := resolved.knobs.faults(plan.device):
@@ -141,13 +141,13 @@ def _refuse_too_large(plan: Plan) -> None:
         raise RequestError(f"training.seeds: at most {MOST_TRIALS:,} trials (received {trained:,})")
 
 
-def _refuse_fewer_as_if(plan: Plan) -> None:
-    """Devices that there are need not be emulated, and one device has no collectives to hold."""
+def _refuse_as_if(plan: Plan) -> None:
+    """Devices that there are need no emulation, one has no collectives, workers on one core wait for it."""
     asked = plan.study.scaling.as_if or ()
-    if asked and (plan.target == 1 or min(asked) < plan.target):
+    if asked and (plan.target == 1 or plan.oversubscribed or min(asked) < plan.target):
         raise RequestError(
-            f"scaling.as_if: at least the target world size, {plan.target}, which is 2 or more (received "
-            f"{', '.join(map(str, asked))})"
+            f"scaling.as_if: at least the target world size, {plan.target}, which is 2 or more and at most "
+            f"the number of devices, {plan.num_devices} (received {', '.join(map(str, asked))})"
         )
 
 

@@ -369,7 +369,7 @@ class Study(Model):
             return
         if isinstance(self.workload, ScriptSpec):
             raise ValueError("scaling.as_if: not of a script, whose collectives are its own")
-        if next((each for each in self.knobs.values("strategy") if each != "single"), None) != "ddp":
+        if self.knobs.default(largest=lambda _: 1).strategy != "ddp":
             raise ValueError("scaling.as_if: goes with ddp as the first of knobs.strategy (or after single)")
         for size in asked:
             if self.network is not None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from raybench.analysis.stats.rounds import slowest_rank_s, slowest_step_s
 from raybench.records.messages import Outcome
 from raybench.records.requests import AS_IF, AsIf, StepsRequest, Variant
 from raybench.records.results import StepsResult
@@ -95,8 +96,10 @@ def outcomes(pair: Ranks, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 
 
 def _step_s(found: StepsResult, variant: Variant) -> float:
+    """As a waterfall has it: without transfers each step is as long as that of its slowest rank."""
+    of_block = slowest_step_s if variant == "local" else slowest_rank_s
     blocks = [each.block(variant) for each in found.rounds]
-    return median(block.slowest_s for block in blocks if block is not None)
+    return median(of_block(block) for block in blocks if block is not None)
 
 
 @pytest.mark.parametrize(("place", "exposed_s"), [(0, BESIDE_S), (1, AFTER_S)], ids=["latency", "link"])

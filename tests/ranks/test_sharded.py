@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import replace
-from typing import Any, cast
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, cast
 
 import pytest
 import torch
@@ -23,6 +24,7 @@ from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import FactorySpec
 from raybench.worker.communicators import Communicators
 from raybench.worker.group_cache import GroupCache, RankContext
+from raybench.worker.steps.rounds import MeasuringLoop
 from raybench.worker.steps.setup import TrialModels
 from raybench.worker.strategies.sharding import shard
 from tests.ranks.agreement import agrees, by_rounds, measured_undisturbed
@@ -35,13 +37,25 @@ from tests.unit import studies
 
 pytestmark = pytest.mark.alone
 
-# What the two trials differ by. After a wait torch works more slowly, so both have waits: the real transfers
-# pass inside the shorter ones as well.
-LATE_S, WRAPPER_S, LINK_S = 0.02, 0.02, 0.008
-LESS_S = 0.005
 BLOCKS = 2
 # weights of the root and of each block before the forward and before the backward pass, then gradients
 MESSAGES = 3 * (BLOCKS + 1)
+
+
+@dataclass(frozen=True)
+class Plant:
+    """What a step waits for, in s."""
+
+    late_s: float = 0.0  # on rank 1
+    wrapper_s: float = 0.0
+    link_s: float = 0.0  # that each of FSDP's collectives takes, in which the real one passes
+
+
+# In turn, round by round: what differs holds nothing of torch's own, nor of how slow the machine is by then.
+# After a wait torch works more slowly, so both have waits: real transfers pass inside the shorter ones too.
+LESS = Plant(0.005, 0.005, 0.005)
+LATE_S, WRAPPER_S, LINK_S = 0.02, 0.02, 0.008
+MORE = Plant(LESS.late_s + LATE_S, LESS.wrapper_s + WRAPPER_S, LESS.link_s + LINK_S)
 # Of what is planted, with 4.5 errors less than any part: it has lasted a fifth longer on a slow machine.
 FLOOR, MOST_ERROR_S = 0.25, 0.0015
 SENT_FLOOR_S, SENT_ERROR_S = 0.95 * LINK_S, 0.002  # the floor is less than one message takes
@@ -59,8 +73,10 @@ class _Block(nn.Module):
 class Waits:
     """A small network whose steps wait as planted; ``clips``: what looks at all ranks' gradients."""
 
-    def __init__(self, late_s: float = 0.0, wrapper_s: float = 0.0, clips: bool = False) -> None:
-        self._late_s, self._wrapper_s = late_s * (worker_rank() == 1), wrapper_s
+    now: ClassVar = Plant()
+
+    def __init__(self, clips: bool = False) -> None:
+        self._is_late = worker_rank() == 1
         if clips:
             self.after_backward = lambda model: nn.utils.clip_grad_norm_(model.parameters(), 1.0)
 
@@ -72,7 +88,8 @@ class Waits:
 
     def loss(self, model: nn.Module, batch: torch.Tensor) -> torch.Tensor:
         is_sharded = hasattr(model, "set_requires_gradient_sync")
-        CLOCK.wait_until(time.perf_counter() + self._late_s + self._wrapper_s * is_sharded)
+        waits_s = self.now.late_s * self._is_late + self.now.wrapper_s * is_sharded
+        CLOCK.wait_until(time.perf_counter() + waits_s)
         return nn.functional.mse_loss(model(batch), batch)
 
 
@@ -88,30 +105,45 @@ def _request(workload: dict[str, Any] | None = None, **setting: Any) -> StepsReq
         setting=Setting(strategy="fsdp", batch_size=8, **setting),
         world_size=2,
         variants=ALL,
-        measure=MeasureSpec(half_width=0.001, steps=3, min_rounds=18, warmup_steps=2, timeout_seconds=120),
+        measure=MeasureSpec(half_width=0.001, steps=3, min_rounds=36, warmup_steps=2, timeout_seconds=120),
     )
 
 
-def _run(request: StepsRequest, link_s: float = 0.0) -> list[Outcome]:
-    """On each rank; each of FSDP's collectives takes ``link_s``, in which the real one passes."""
+def _turn(number: int) -> int:
+    """Which of two plants a round has: one device alone is each rank's in two rounds."""
+    return number // 2 % 2
+
+
+def _run(request: StepsRequest, plants: Sequence[Plant] = ()) -> list[Outcome]:
+    """On each rank; its rounds have ``plants`` in turn."""
     torch.set_num_threads(1)
 
     def slow(original: Any) -> Any:
         def sent(*arguments: Any, **how: Any) -> Any:
-            until = time.perf_counter() + link_s
+            until = time.perf_counter() + Waits.now.link_s
             found = original(*arguments, **how)
-            if link_s and found is not None:
+            if Waits.now.link_s and found is not None:
                 found.wait()
             CLOCK.wait_until(until)
             return found
 
         return sent
 
+    def planted(original: Any) -> Any:
+        def round_(loop: MeasuringLoop, number: int) -> Any:
+            Waits.now = plants[_turn(number)]
+            return original(loop, number)
+
+        return round_
+
     communicators = Communicators("gloo")
     with pytest.MonkeyPatch.context() as patch:
         for kind in (torchs.DefaultAllGather, torchs.DefaultReduceScatter):
             patch.setattr(kind, "__call__", slow(kind.__call__))
+        if plants:
+            patch.setattr(MeasuringLoop, "_round", planted(MeasuringLoop._round))
         found = run_trials([request], communicators, GroupCache())
+    Waits.now = Plant()
     communicators.drop_team()
     return found
 
@@ -121,20 +153,22 @@ Case = tuple[StepsResult, Waterfall]
 
 @pytest.fixture(scope="module")
 def cases(pair: Ranks) -> tuple[Case, Case]:
-    """With less planted, and with more: their differences hold nothing of torch's own."""
+    """Of the rounds with less planted, and of those with more."""
+    request = _request()
+    (outcome,), _ = measured_undisturbed(
+        lambda: pair.call(_run, request, (LESS, MORE)), lambda by_rank: complete(by_rank[0][0])
+    )
+    steps = complete(outcome)
 
-    def case(late_s: float, wrapper_s: float, link_s: float) -> Case:
-        request = _request({"late_s": late_s, "wrapper_s": wrapper_s})
-        (outcome,), _ = measured_undisturbed(
-            lambda: pair.call(_run, request, link_s), lambda by_rank: complete(by_rank[0][0])
-        )
-        record = to_record(request, outcome)
+    def case(turn: int) -> Case:
+        rounds = tuple(each for number, each in enumerate(steps.rounds) if _turn(number) == turn)
+        own = steps.model_copy(update={"rounds": rounds})
+        record = to_record(request, replace(outcome, result=own))
         found = by_rounds(record).waterfall(record)
         assert found is not None
-        return complete(outcome), found
+        return own, found
 
-    less = case(LESS_S, LESS_S, LESS_S)
-    return less, case(LESS_S + LATE_S, LESS_S + WRAPPER_S, LESS_S + LINK_S)
+    return case(0), case(1)
 
 
 def test_the_parts_of_a_sharded_step_are_what_was_planted(cases: tuple[Case, Case]) -> None:

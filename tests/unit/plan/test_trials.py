@@ -635,3 +635,10 @@ def test_what_as_if_asks_for_is_in_every_visit_and_there_is_no_further_one():
     asked = last_visits(2, scaling={"as_if": [64]})
     assert {each.as_if[0].world_size for each in asked} == {64}
     assert max(each.visit for each in asked) == study().measure.visits - 1
+
+
+@pytest.mark.parametrize("scaling", [{"world_sizes": [1]}, {"as_if": [2]}, {"world_sizes": [1, 8]}])
+def test_as_if_goes_with_several_workers_on_devices_of_their_own_and_as_many_or_more(scaling):
+    """8 workers share the cores of 4: what they wait for is a core."""
+    with pytest.raises(RequestError, match=r"scaling\.as_if: at least .* \(received \d+\)"):
+        plan(4, scaling={"as_if": [64]} | scaling, resources={"oversubscribe": True})
