@@ -142,7 +142,8 @@ class MeasuringLoop:
         self._runs, self._step_s = list(variants.runs), variants.step_s
         self._measure = request.measure
         self._stopwatch = device.stopwatch()
-        self._random = random.Random(request.config.seed)  # the same order of blocks on every rank
+        # the same order of blocks on every rank, another in each visit: what one does is not in all of them
+        self._random = random.Random(request.trial_id)
         self._began = 0.0
         self._others_idled = False  # in the last block, of one device alone
         # variants whose weights differ between ranks: each rank's own first steps made them

@@ -58,10 +58,20 @@ def test_on_many_devices_the_one_that_works_alone_takes_a_fifth_of_the_time():
     assert seconds["plain"] <= 0.2 * sum(seconds.values()) + 1e-9
 
 
-@pytest.mark.parametrize(("visit", "alone"), [(0, [0, 1, 2, 3]), (1, [4, 5, 6, 7]), (2, [0, 1, 2, 3])])
-def test_the_devices_that_work_alone_go_on_from_visit_to_visit(visit, alone):
+def loop(visit: int) -> MeasuringLoop:
+    """Of one of eight ranks."""
     team: Any = SimpleNamespace(size=8, gather=lambda item: [item] * 8)
     variants: Any = SimpleNamespace(runs=[PLAIN, SYNCED], step_s=STEP_S)
     asked = request(world_size=8, visit=visit, measure=MeasureSpec(min_rounds=4))
-    loop = MeasuringLoop(asked, team, Device(), variants, lambda progress: None)
-    assert loop._turns[:4] == alone
+    return MeasuringLoop(asked, team, Device(), variants, lambda progress: None)
+
+
+@pytest.mark.parametrize(("visit", "alone"), [(0, [0, 1, 2, 3]), (1, [4, 5, 6, 7]), (2, [0, 1, 2, 3])])
+def test_the_devices_that_work_alone_go_on_from_visit_to_visit(visit, alone):
+    assert loop(visit)._turns[:4] == alone
+
+
+def test_each_visit_has_an_order_of_blocks_of_its_own_which_its_ranks_share():
+    """Of one order in all visits, what it does to a variant is in each of them, and in no interval."""
+    one, of_another_rank, other = ([loop(visit)._random.random() for _ in "12"] for visit in (0, 0, 1))
+    assert one == of_another_rank != other
