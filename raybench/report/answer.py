@@ -333,9 +333,12 @@ def _fewer_devices(results: StudyResults) -> list[str]:
 
 
 def to_use(results: StudyResults) -> Recommendation | None:
-    """The recommended setting, on one device or on fewer where that is the advice."""
+    """The recommended setting, on one device or on fewer where that is the advice.
+
+    None too for a default that has completed on fewer devices than were asked for alone.
+    """
     use, advice = results.recommendation, results.device_advice
-    if use is None:
+    if use is None or (use.is_default and missing_target(results)):
         return None
     if one_device_words(results):
         one = use.config.model_copy(update={"world_size": 1, "setting": use.config.setting.at(1)})

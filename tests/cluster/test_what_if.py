@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]
 # Waits in the place of computing, so that busy cores change little; 2 MiB take 60 ms at this rate. The sizes
 # make different buckets: of equal ones one is measured.
 RATE = "300mbit"
+MOST_ERROR = 0.15  # relative, of a prediction: a trial of few rounds differs by half of that from another
 STUDY = """
 name = "buckets"
 [workload]
@@ -55,8 +57,11 @@ def test_buckets_are_predicted_from_one_trial(can_have_nodes: None, tmp_path: Pa
     asked = [each for each in chosen.points if not each.setting.has_bucket_list]
     others = [each for each in asked if each.setting.bucket_cap_mb != "default"]
     assert len(others) == 3
+    outside = 0
     for each in others:
         measured, interval = each.measured_s, each.step_time_s
         print(f"{each.setting.bucket_cap_mb} MiB: predicted {interval}, measured {measured}")
         assert measured is not None
-        assert interval.low <= measured.value <= interval.high
+        assert abs(math.log(interval.value / measured.value)) < MOST_ERROR
+        outside += not interval.low <= measured.value <= interval.high
+    assert outside <= 1  # of three 95% intervals, one in seven times
