@@ -143,8 +143,7 @@ class ScriptTrial:
         assert isinstance(request.config.workload, ScriptSpec)
         self._request, self._team, self._device = request, team, device
         self._script: ScriptSpec = request.config.workload
-        # the same order of blocks on every rank, another in each visit: what one does is not in all of them
-        self._random = random.Random(request.trial_id)
+        self._random = random.Random(request.config.seed)  # the same order of blocks on every rank
         self._until = monotonic() + DEADLINE_SHARE * request.timeout_s
         self._num_steps = 0  # that are done
         # of the rounds: how many steps have called so many collectives
