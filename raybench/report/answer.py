@@ -335,7 +335,7 @@ def _fewer_devices(results: StudyResults) -> list[str]:
 def to_use(results: StudyResults) -> Recommendation | None:
     """The recommended setting, on one device or on fewer where that is the advice.
 
-    None too for a default that has completed on fewer devices than were asked for alone.
+    None where it is the default, and that has completed on fewer devices only than were asked for.
     """
     use, advice = results.recommendation, results.device_advice
     if use is None or (use.is_default and missing_target(results)):
