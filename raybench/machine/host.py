@@ -7,6 +7,7 @@ import platform
 import re
 import socket
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -160,16 +161,16 @@ def busy_core_seconds() -> float | None:
 
 
 def own_core_seconds(*, with_children: bool) -> float:
-    """Seconds that this process has used of cores, and its living children if asked (takes milliseconds)."""
-    mine = os.times()
-    seconds = mine.user + mine.system
+    """Seconds that this process has used of cores, and its children if asked (takes milliseconds).
+
+    Those that have ended count too, once they are waited for.
+    """
+    number = 4 if with_children else 2  # user and system; then those of children that have ended
+    seconds = sum(os.times()[:number])
     if with_children:
         for child in psutil.Process().children(recursive=True):
-            try:
-                times = child.cpu_times()
-                seconds += times.user + times.system
-            except psutil.Error:
-                continue
+            with suppress(psutil.Error):
+                seconds += sum(child.cpu_times()[:number])
     return seconds
 
 

@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from raybench.machine import host
@@ -40,6 +41,20 @@ def test_a_process_that_works_is_in_the_sum(process):
     # a busy machine gives it less than it asks for; user and system time are told in ticks of 0.01 s
     assert busy - busy_before > least - TICKS_S
     assert with_children - own > least - TICKS_S
+
+
+def test_a_child_that_has_ended_stays_in_the_sum():
+    """As the processes of a script's loader, which a child of the rank starts anew in each epoch."""
+    works = "import time\nwhile time.process_time() < 0.3: pass"
+    program = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {works!r}]); input()"
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE) as starts:
+        before = host.own_core_seconds(with_children=True)
+        while not psutil.Process(starts.pid).cpu_times().children_user:
+            time.sleep(0.05)
+        alive = host.own_core_seconds(with_children=True)
+    ended = host.own_core_seconds(with_children=True)
+    assert alive - before > 0.3 - TICKS_S
+    assert ended >= alive
 
 
 V1, V2 = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -98,12 +99,14 @@ def test_what_is_gathered_now_and_then_is_no_communication(of_scripts: dict[str,
 
 
 def test_steps_that_gather_are_left_out_of_the_blocks_that_have_them(of_scripts: dict[str, Outcome]) -> None:
-    """Planted: 100 ms in every third step, 5 ms in all others."""
+    """Planted: 100 ms in every third step, 5 ms in all others: 38 ms in the mean of any six."""
     found = complete(of_scripts["gathers often"])
     assert found.local_collectives == 0
-    blocks = [block for each in found.rounds for block in each.blocks]
-    assert {block.variant for block in blocks} == {"ddp", "local"}
-    assert max(block.slowest_s for block in blocks) < 0.050
+    for variant in ("ddp", "local"):
+        of_blocks = [
+            block.slowest_s for each in found.rounds for block in each.blocks if block.variant == variant
+        ]
+        assert median(of_blocks) < 0.025
 
 
 def test_the_optimizer_of_the_next_stage_is_timed_too(of_scripts: dict[str, Outcome]) -> None:

@@ -143,7 +143,7 @@ class ScriptTrial:
         assert isinstance(request.config.workload, ScriptSpec)
         self._request, self._team, self._device = request, team, device
         self._script: ScriptSpec = request.config.workload
-        self._random = random.Random(request.config.seed)  # the same order of blocks on every rank
+        self._random = random.Random(request.trial_id)  # the same order on every rank
         self._until = monotonic() + DEADLINE_SHARE * request.timeout_s
         self._num_steps = 0  # that are done
         # of the rounds: how many steps have called so many collectives
@@ -166,20 +166,11 @@ class ScriptTrial:
         reports = self._reports()
         if reports is None:
             raise InvalidTrialError(
-                "the script made no step of a torch.optim optimizer; one that goes on from a checkpoint may "
-                f"have found that of an earlier trial{HINT}"
+                "the script made no step of a torch.optim optimizer (processes that it starts are not timed); one "
+                f"that goes on from a checkpoint may have found that of an earlier trial{HINT}"
             )
         about = [report.about for report in reports]
-        if any((each.world_size or 1) != self._team.size for each in about):
-            raise InvalidTrialError(
-                f"the script has made no process group of {self._team.size} ranks, so each trains alone: it "
-                "takes torch.distributed.init_process_group, as under torchrun"
-            )
-        unreached = {*(self._script.ddp_knobs or ())} - {*self._script.placeholders}
-        if self._team.size > 1 and unreached and not all(each.has_ddp for each in about):
-            raise InvalidTrialError(
-                f"knobs.{min(unreached)}: the script makes no DistributedDataParallel, which would take it"
-            )
+        self._check(about)
         set_up = perf_counter()
         on_progress(Progress("warm up"))
         variants, step_s = self._warm_up(about)
@@ -202,6 +193,26 @@ class ScriptTrial:
             missing=self._missing,
         )
         return Outcome("complete", result=result, step_times=tuple(rounds.step_times))
+
+    def _check(self, about: Sequence[About]) -> None:
+        """Raises ``InvalidTrialError`` where the script trains otherwise than this trial says."""
+        kind = self._device.kind
+        if any(("cpu" if each.torch_bytes is None else "cuda") != kind for each in about):
+            other = "cpu" if kind == "cuda" else "cuda"
+            raise InvalidTrialError(
+                f"the script trains on {other}, this study on {kind}: the first optimizer that it steps has "
+                f"its parameters there (--device {other} measures that)"
+            )
+        if any((each.world_size or 1) != self._team.size for each in about):
+            raise InvalidTrialError(
+                f"the script has made no process group of {self._team.size} ranks, so each trains alone: it "
+                "takes torch.distributed.init_process_group, as under torchrun"
+            )
+        unreached = {*(self._script.ddp_knobs or ())} - {*self._script.placeholders}
+        if self._team.size > 1 and unreached and not all(each.has_ddp for each in about):
+            raise InvalidTrialError(
+                f"knobs.{min(unreached)}: the script makes no DistributedDataParallel, which would take it"
+            )
 
     # --- the process
 

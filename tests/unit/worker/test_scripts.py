@@ -392,6 +392,17 @@ def test_ranks_on_two_nodes_get_what_torchrun_gives_them(
     assert {tuple(each[name] for name in names) for each in found} == {("4", "2", "2", "10.0.0.1", "29500")}
 
 
+@pytest.mark.parametrize(("peak", "kind"), [(None, "cuda"), (2**20, "cpu")])
+def test_a_script_that_trains_on_another_device_is_refused(
+    trial: Callable[..., ScriptTrial], peak: int | None, kind: Any
+) -> None:
+    """Its figures would stand under the name of one that it does not use."""
+    made = trial()
+    made._device = SimpleNamespace(kind=kind)  # type: ignore[assignment]
+    with pytest.raises(InvalidTrialError, match=f"this study on {kind}"):
+        made._check([replace(ABOUT, torch_bytes=peak)] * 2)
+
+
 def test_the_study_s_knob_replaces_an_argument_of_ddp_by_its_older_name_too(
     trial: Callable[..., ScriptTrial], monkeypatch: pytest.MonkeyPatch
 ) -> None:
