@@ -23,11 +23,11 @@ from scipy.stats import chi2
 
 from raybench.analysis.comparison import Side, same_trials
 from raybench.analysis.findings.case import Around
-from raybench.analysis.results import analyse
 from raybench.analysis.stats.statistics import Estimate, t_quantile
 from raybench.analysis.stats.verdict import Verdict, slower_by
 from raybench.records.store import ResultsDirectory
 from raybench.spec.study import MOST_STARTS
+from tests.support.analysis import analyse
 
 STUDY = """
 name = "false_alarms"

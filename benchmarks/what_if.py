@@ -17,7 +17,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Annotated
@@ -122,6 +122,18 @@ def _read(folder: Path, study: str) -> tuple[Facts, Sequence[Link]]:
         return results, links(messages(store.latest().values()))
 
 
+def _from_one(
+    record: TrialRecord, changes: Sequence[Change], results: Facts, lines: Sequence[Link]
+) -> WhatIf:
+    """What one trial alone says, against the steps of the others."""
+    found = what_if(record, changes, Fit([record]), links=lines)
+    with_others = what_if(record, changes, results.fit)
+    assert found is not None
+    assert with_others is not None
+    points = zip(found.points, with_others.points, strict=True)
+    return replace(found, points=tuple(replace(one, measured_s=each.measured_s) for one, each in points))
+
+
 def predicted(name: str, folder: Path) -> Iterator[tuple[str, WhatIf]]:
     """Everything from the default at the first batch: with the sweep, and with its own replay alone."""
     results, swept = _read(folder, "study")
@@ -130,9 +142,7 @@ def predicted(name: str, folder: Path) -> Iterator[tuple[str, WhatIf]]:
     changes = [Change(bucket_cap_mb=cap, batch_size=batch) for batch in CASES[name].batches for cap in CAPS]
     sources: dict[str, Sequence[Link]] = {"sweep": swept, "its replay": ()}
     for source, lines in sources.items():
-        found = what_if(record, changes, links=lines, fit=Fit(results.measured))
-        assert found is not None
-        yield source, found
+        yield source, _from_one(record, changes, results, lines)
 
 
 def compressed(name: str, folder: Path) -> WhatIf:
@@ -144,9 +154,7 @@ def compressed(name: str, folder: Path) -> WhatIf:
         for cap in ("default", 5.0)
         for way in ("none", "fp16")
     ]
-    found = what_if(record, changes, links=swept, fit=Fit(results.measured))
-    assert found is not None
-    return found
+    return _from_one(record, changes, results, swept)
 
 
 def own_errors(name: str, folder: Path) -> tuple[float, list[float]]:
@@ -160,7 +168,7 @@ def own_errors(name: str, folder: Path) -> tuple[float, list[float]]:
     for record in results.measured:
         if record.config.world_size < 2 or not can_be_asked(record):
             continue
-        found = what_if(record, [Change()], links=swept)
+        found = what_if(record, [Change()], Fit([record]), links=swept)
         assert found is not None
         logs[record.trial_id] = math.log(found.simulated_s / found.step_time_s.value)
         if _is_base(record, CASES[name].batches[0]):

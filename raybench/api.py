@@ -22,7 +22,7 @@ from raybench.spec.user_input import received
 if TYPE_CHECKING:
     import pandas as pd
 
-    from raybench.commands.report import Analysed
+    from raybench.analysis.results import StudyResults
     from raybench.report.summary_json import FoundCause
 
 # given otherwise, or of no use where there are no results
@@ -40,8 +40,8 @@ class Results:
     As the last line of a notebook's cell it is the first screen of the report.
     """
 
-    def __init__(self, directory: Path, analysed: Analysed) -> None:
-        self._directory, self._analysed = directory, analysed
+    def __init__(self, directory: Path, results: StudyResults) -> None:
+        self._directory, self._results = directory, results
 
     @property
     def directory(self) -> Path:
@@ -53,7 +53,7 @@ class Results:
         """The answer in sentences, a line for each question: scaling, causes, what to change, trust."""
         from raybench.report.answer import answer
 
-        return "\n".join(each.line for each in answer(self._analysed.results, self._analysed.left_out))
+        return "\n".join(each.line for each in answer(self._results, self._results.around.left_out))
 
     @cached_property
     def points(self) -> pd.DataFrame:
@@ -62,12 +62,12 @@ class Results:
         Times are in s, memory in bytes, efficiencies and shares from 0 to 1; NaN or NA where unknown.
         docs/reference.md describes each column.
         """
-        return frame_of(self._analysed.results.summaries)
+        return frame_of(self._results.summaries)
 
     @cached_property
     def trials(self) -> pd.DataFrame:
         """The trials: one row a record, with the columns of ``trials.csv``; units as in ``points``."""
-        return frame_of(self._analysed.results.trials)
+        return frame_of(self._results.trials)
 
     @cached_property
     def findings(self) -> tuple[FoundCause, ...]:
@@ -79,7 +79,7 @@ class Results:
         """
         from raybench.report.summary_json import causes
 
-        return tuple(causes(self._analysed.results))
+        return tuple(causes(self._results))
 
     def __repr__(self) -> str:
         return f"<raybench.Results of {shown_path(self._directory)}>\n{self.answer}"
@@ -87,7 +87,7 @@ class Results:
     def _repr_html_(self) -> str:
         from raybench.report.document import first_screen
 
-        return first_screen(self._analysed.results, self._analysed.environment, self._analysed.left_out)
+        return first_screen(self._results)
 
 
 def run(

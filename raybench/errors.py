@@ -15,13 +15,8 @@ def printable(text: str, longest: int = LONGEST_LINE) -> str:
     Errors bring what others put into them: half characters of file names, commands to terminals, megabytes.
     """
     cut = text if len(text) <= longest else f"{text[: longest - 3]}..."
-    return cut if cut.isprintable() else "".join(map(_shown, cut))
-
-
-def _shown(char: str) -> str:
-    if char.isprintable():
-        return char
-    return " " if char.isspace() else f"\\x{ord(char):02x}" if ord(char) < 0x100 else f"\\u{ord(char):04x}"
+    shown = (each if each.isprintable() else " " if each.isspace() else repr(each)[1:-1] for each in cut)
+    return "".join(shown)
 
 
 def text_of(error: BaseException) -> str:

@@ -14,6 +14,7 @@ from tests.support import budget
 
 ROOT = Path(__file__).parent.parent
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # a test downloads nothing, wherever it runs
+os.environ.pop("COLUMNS", None)  # piped, a line is as wide as it is for most
 
 BUSY = "the machine is busy"  # by a record of others' load, where it is measured exactly
 # Where ``RAYBENCH_CI`` is set any other skip is a failure: what vanishes there vanishes unseen.

@@ -151,7 +151,7 @@ class Link:
     """The fitted line of one collective at one place.
 
     ``latency_s`` or ``algorithm_bandwidth_bytes_per_s`` is None where the messages do not show it within a
-    factor of two: they are all large, or all small. ``line`` holds both as fitted, for ``time_s``.
+    factor of two: they are all large, or all small. ``line`` holds both as fitted.
     """
 
     collective: Collective
@@ -165,11 +165,6 @@ class Link:
         """What compares with the link's rate; None where the bandwidth is not known."""
         bandwidth = self.algorithm_bandwidth_bytes_per_s
         return bandwidth and bandwidth.scaled(bus_factor(self.collective, self.place.world_size))
-
-    def time_s(self, message_bytes: float) -> float:
-        """What the line says of a message, in s."""
-        latency_s, s_per_byte = self.line
-        return latency_s + message_bytes * s_per_byte
 
 
 def links_of_log(logged: Iterable[LoggedMessage]) -> tuple[Link, ...]:

@@ -11,7 +11,7 @@ from raybench.analysis.reference import scaling_first
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import Estimate, geometric_of, ratio_of_runs, unpaired_ratio
 from raybench.analysis.stats.verdict import half_width_of, times_to_tell, values_to_tell
-from raybench.machine.environment import Environment, comparable
+from raybench.machine.environment import Environment, comparable, differing
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec.user_input import flat
@@ -46,7 +46,7 @@ class SameTrial:
 
         None: too many.
         """
-        return times_to_tell(self.speed.scaled(1 / (1 - share)).logarithm(), 0.0, min(self.starts))
+        return times_to_tell(self.speed.scaled(1 / (1 - share)).map(math.log), 0.0, min(self.starts))
 
 
 def paired_speed(first: Sequence[Estimate], second: Sequence[Estimate]) -> Estimate:
@@ -63,7 +63,7 @@ def pairs_to_tell(speed: Estimate, share: float) -> int | None:
 
     None: more than anyone makes.
     """
-    return values_to_tell(speed.scaled(1 / (1 - share)).logarithm(), 0.0)
+    return values_to_tell(speed.scaled(1 / (1 - share)).map(math.log), 0.0)
 
 
 def shown_by_pairs(speed: Estimate, pairs: int) -> float:
@@ -71,7 +71,7 @@ def shown_by_pairs(speed: Estimate, pairs: int) -> float:
 
     ``speed``: of ``paired_speed``, whose spread between pairs others are taken to have.
     """
-    return math.expm1(half_width_of(speed.logarithm(), pairs))
+    return math.expm1(half_width_of(speed.map(math.log), pairs))
 
 
 def differences(sides: Sequence[Side]) -> dict[str, tuple[object, ...]]:
@@ -80,14 +80,8 @@ def differences(sides: Sequence[Side]) -> dict[str, tuple[object, ...]]:
     By dotted name, a value for each side.
     """
     studies = [dict(flat(side.results.study.model_dump(mode="json"))) for side in sides]
-    found = _differing(studies) | _differing([comparable(side.environment) for side in sides])
+    found = differing(studies) | differing([comparable(side.environment) for side in sides])
     return {name: values for name, values in found.items() if name not in NAMES_ONLY}
-
-
-def _differing(sides: Sequence[dict[str, object]]) -> dict[str, tuple[object, ...]]:
-    names = dict.fromkeys(name for side in sides for name in side)
-    values = {name: tuple(side.get(name) for side in sides) for name in names}
-    return {name: each for name, each in values.items() if any(value != each[0] for value in each)}
 
 
 def work_of(config: Configuration, *, any_arguments: bool = False) -> Hashable:

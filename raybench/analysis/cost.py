@@ -120,7 +120,7 @@ def _saved(time_s: Estimate, speedup: Estimate, one_step_s: Estimate, price_rati
 
 def _as_trained(base: Facts, point: CostPoint, run: Work, training: TrainingResults) -> CostPoint:
     """By the epochs that were trained: a run as long as the training is their sum, else so many mean ones."""
-    own, compared = base.reference(point.at.record), [each.base.config for each in training.comparisons]
+    own, compared = base.fit.reference(point.at.record), [each.base.config for each in training.comparisons]
     group = next((each for each in training.groups if base.reference_of(each.config) is own), None)
     if group is None:
         # of two kinds of figures nothing is the difference

@@ -50,10 +50,8 @@ def marginal_returns(speedups: Iterable[tuple[int, Estimate]]) -> tuple[Marginal
     independent, and their half-widths add in squares.
     """
     known = dict(sorted(speedups))
-    fewest = min(known, default=1)
-    base = fewest if fewest in known and known[fewest].low == known[fewest].high == 1 else 1
-    known.setdefault(base, Estimate(1.0, 1.0, 1.0, max((each.n for each in known.values()), default=1)))
-    found, fewer = list[MarginalReturn](), min(known)
+    base = fewer = min(known, default=1)
+    found = list[MarginalReturn]()
     for more in sorted(known):
         if more >= 2 * fewer:
             gained = sum_of(known[more], known[fewer].scaled(-1))

@@ -21,7 +21,6 @@ class Load:
     taken: float  # cores' worth of time: the mean over visits, of which each is the median of its rounds
     # What they took beyond the cores to spare, as a share of all: at most so much of a step. The mean too.
     lost: float
-    rounds: tuple[float, ...] = ()  # ``lost`` of the worst host in each round of all visits
 
 
 class _Host(NamedTuple):
@@ -32,13 +31,13 @@ class _Host(NamedTuple):
     spare: int
 
     def lost(self, taken: float) -> float:
-        """As ``Load.lost``, of one round."""
+        """As ``Load.lost``, of one visit."""
         return max(0.0, taken - self.spare) / self.cores
 
 
 def load_of(config: Configuration, visits: Iterable[StepsResult]) -> Load | None:
     """Of all rounds of a setting; None: it is not told."""
-    each_needs, lost = config.cpus_per_worker + config.setting.workers, list[float]()
+    each_needs = config.cpus_per_worker + config.setting.workers
     of_visits = defaultdict[_Host, list[Load]](list)
     for steps in visits:
         of_host = defaultdict[_Host, list[float]](list)
@@ -49,7 +48,6 @@ def load_of(config: Configuration, visits: Iterable[StepsResult]) -> Load | None
                 for host, taken, cores in places  # ranks of one host tell the same
                 if taken is not None
             }
-            lost += [max(host.lost(taken) for host, taken in loads.items())] if loads else []
             for host, taken in loads.items():
                 of_host[host].append(taken)
         for host, each in of_host.items():
@@ -59,5 +57,4 @@ def load_of(config: Configuration, visits: Iterable[StepsResult]) -> Load | None
         replace(each[0], taken=fmean(one.taken for one in each), lost=fmean(one.lost for one in each))
         for each in of_visits.values()
     ]
-    worst = max(found, key=lambda each: (each.lost, each.taken - each.spare), default=None)
-    return worst and replace(worst, rounds=tuple(lost))
+    return max(found, key=lambda each: (each.lost, each.taken - each.spare), default=None)

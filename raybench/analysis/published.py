@@ -32,19 +32,16 @@ if TYPE_CHECKING:
 # measured, or the ratio of two measured figures; computed by the write-up from others, with a price or a
 # number of epochs; projected or expected; chosen, so that there is nothing to measure.
 Origin = Literal["measured", "computed", "projected", "chosen"]
-UNITS = {  # of the file, in the units of a record
+UNITS = {  # of what is compared, in the units of a record
     "": 1.0,
     "x": 1.0,
     "%": 0.01,
     "s": 1.0,
     "ms": 1e-3,
     "min": 60.0,
-    "h": 3600.0,
     "samples/s": 1.0,
     "GB": 1e9,
-    "device-min": 60.0,
     "USD": 1.0,
-    "USD/h": 1 / 3600.0,
 }
 
 
@@ -55,7 +52,6 @@ class Figure:
     source: str
     table: str
     hardware: str
-    model: str
     strategy: str | None
     world_size: int | None
     batch_size: int | None  # per device
@@ -90,7 +86,7 @@ def rows_of(name: str) -> list[dict[str, str]]:
 
 
 def _figure(row: dict[str, str]) -> Figure:
-    fields: dict[str, Any] = {name: text for name, text in row.items() if name not in ("value", "within")}
+    fields: dict[str, Any] = {name: row[name] for name in row.keys() - {"model", "value", "within"}}
     fields |= {name: int(row[name]) if row[name] else None for name in ("world_size", "batch_size", "epoch")}
     return Figure(**fields | {"strategy": row["strategy"] or None, "printed": row["value"]})
 

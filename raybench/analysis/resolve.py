@@ -78,12 +78,8 @@ class Facts:
         """How the setting of one of the measured records scales."""
         return self.scalings[record.trial_id]
 
-    def reference(self, record: TrialRecord) -> TrialRecord:
-        """The trial that stands for the record's setting there; itself where there is no other."""
-        return self.reference_of(record.config) or record
-
     def reference_of(self, config: Configuration) -> TrialRecord | None:
-        """The same of a setting; None where it was neither scaled nor searched."""
+        """The trial that stands for a setting there; None where it was neither scaled nor searched."""
         return self._references.get(self.fit.buckets.key(config))
 
     @cached_property
@@ -209,7 +205,7 @@ class Facts:
 
     def gain(self, record: TrialRecord) -> Gain | None:
         """The gain of a record's setting over the default; None where one of them was not measured there."""
-        return self.gains.get(self.reference(record).trial_id)
+        return self.gains.get(self.fit.reference(record).trial_id)
 
     @cached_property
     def chances(self) -> Mapping[str, float]:
@@ -224,7 +220,7 @@ class Facts:
 
         None for a setting that may not be advised.
         """
-        own = self.reference(record).trial_id
+        own = self.fit.reference(record).trial_id
         if own not in self.chances:
             return None
         rates, place = self._log_rates, list(self.chances).index(own)
@@ -233,7 +229,9 @@ class Facts:
 
     @cached_property
     def _log_rates(self) -> Array:
-        return self.fit.log_rates(self.sound)
+        """Joint draws of the logarithms of their throughputs, shape ``(draws, records)``."""
+        samples = [record.steps.samples_per_step for record in self.sound if record.steps]
+        return self.fit.pool.draws([{self.fit.unit(each): -1.0} for each in self.sound]) + np.log(samples)
 
 
 def resolve(study: Study, records: Sequence[TrialRecord], environment: Environment | None = None) -> Facts:

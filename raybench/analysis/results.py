@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from raybench.analysis.cost import CostPoint, Work, costs, run_of
@@ -13,15 +12,13 @@ from raybench.analysis.findings.verifications import Verification, verifications
 from raybench.analysis.labels import difference_words
 from raybench.analysis.phases import PhaseTable, phase_table
 from raybench.analysis.recommendation import DeviceAdvice, Recommendation, device_advice, recommendation
-from raybench.analysis.resolve import Facts, resolve
+from raybench.analysis.resolve import Facts
 from raybench.analysis.settings import ShownSetting, shown_settings
 from raybench.analysis.simulate.as_if import MoreDevices, more_devices
 from raybench.analysis.simulate.outlook import Outlook
 from raybench.analysis.simulate.sources import devices_of_node, outlook_of_study
 from raybench.analysis.summary import Summary, summarize, summarize_trials
 from raybench.analysis.training import TrainingResults, analyse_training
-from raybench.records.record import TrialRecord
-from raybench.spec.study import Study
 
 
 @dataclass(frozen=True)
@@ -43,19 +40,7 @@ class StudyResults(Facts):
     outlook: Outlook | None  # what more devices would bring: of the headline's setting
     more_devices: MoreDevices | None  # the same at the headline's batch, whatever says it
     training: TrainingResults | None
-
-
-def analyse(
-    study: Study,
-    records: Sequence[TrialRecord],
-    around: Around | None = None,
-) -> StudyResults:
-    """All that follows from ``records``, whatever their states and however many there are.
-
-    ``around``: the machine, where it is known.
-    """
-    around = around or Around()
-    return found_in(resolve(study, records, around.environment), around)
+    around: Around
 
 
 def found_in(base: Facts, around: Around) -> StudyResults:
@@ -89,6 +74,7 @@ def found_in(base: Facts, around: Around) -> StudyResults:
         outlook=fitted,
         more_devices=more_devices(base, study.network, study.scaling.as_if or None, fitted, per_node),
         training=training,
+        around=around,
     )
     vars(results).update({**vars(base), **vars(results)})  # what was worked out of the facts, too
     return results

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cached_property
+from typing import Literal
 
-import numpy as np
-
+from raybench.analysis.laws import serial_fraction
 from raybench.analysis.reference import KnownBuckets, grouped
-from raybench.analysis.stats.pool import TYPICAL, Array, Pool, Unit, Weights
+from raybench.analysis.stats.pool import TYPICAL, Pool, Unit, Weights
 from raybench.analysis.stats.statistics import Estimate, inverse
 from raybench.analysis.units import baseline_unit, pool_visits, step_unit, with_setting
 from raybench.analysis.waterfall import Waterfall, waterfall
@@ -40,19 +39,6 @@ class Status(StrEnum):
     POOR = "poor"
     #: slower than the baseline: a speed-up below 1 with its whole interval
     NEGATIVE = "negative"
-
-
-def status(speedup: Estimate | None, efficiency: Estimate | None) -> Status | None:
-    """The word for an efficiency, by its interval; None without one."""
-    if speedup is None or efficiency is None:
-        return None
-    if speedup.high < 1:
-        return Status.NEGATIVE
-    low, high = (
-        "excellent" if end >= EXCELLENT else "good" if end >= GOOD else "poor"
-        for end in (efficiency.low, efficiency.high)
-    )
-    return Status(low if low == high else f"{low} to {high}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +77,19 @@ class Scaling:
         return inverse(self.step_time_s).scaled(self.tokens) if self.tokens else None
 
     @property
-    def status(self) -> Status | None:
-        """Its efficiency in one word."""
-        return status(self.speedup, self.efficiency)
+    def status(self) -> Status | Literal["baseline"] | None:
+        """The word for its efficiency, by the interval; None without one."""
+        if self.speedup is None or self.efficiency is None:
+            return None
+        if self.is_baseline:
+            return "baseline"
+        if self.speedup.high < 1:
+            return Status.NEGATIVE
+        low, high = (
+            "excellent" if end >= EXCELLENT else "good" if end >= GOOD else "poor"
+            for end in (self.efficiency.low, self.efficiency.high)
+        )
+        return Status(low if low == high else f"{low} to {high}")
 
     @property
     def is_baseline(self) -> bool:
@@ -104,6 +100,12 @@ class Scaling:
     def over_one(self) -> Estimate | None:
         """The speed-up over one device, whose own is 1; None: it is over several, or over nothing."""
         return self.speedup if self.baseline is not None and self.baseline.world_size == 1 else None
+
+    @property
+    def serial_fraction(self) -> Estimate | None:
+        """Amdahl's f of the speed-up of several devices over one; None: of one, or over several."""
+        several = self.over_one if self.world_size > 1 else None
+        return several and serial_fraction(several, self.world_size)
 
     @property
     def one_device(self) -> Scaling | None:
@@ -154,12 +156,9 @@ class Fit:
         self.pool = Pool(found, known or TYPICAL[device], is_certain=is_certain)
         self._visits = grouped(self.records, lambda record: self.buckets.key(record.config))
         self._figures = dict[Hashable, tuple[Scaling, Waterfall | None]]()
-
-    @cached_property
-    def _samples_alone(self) -> dict[Unit, float]:
-        """Of a step of one device in a trial of its own."""
         steps = ((self.unit(each), each.steps) for each in self.records if each.config.world_size == 1)
-        return {unit: each.samples_per_step for unit, each in steps if each}
+        # of a step of one device in a trial of its own
+        self._samples_alone = {unit: each.samples_per_step for unit, each in steps if each}
 
     def visits(self, record: TrialRecord) -> tuple[TrialRecord, ...]:
         """The complete trials of a record's setting, in their order."""
@@ -268,11 +267,6 @@ class Fit:
         found = self.pool.simultaneous(asked) if asked else []
         return [each.ratio(factor, half) for (each, half), factor in zip(found, factors, strict=True)]
 
-    def log_rates(self, records: Sequence[TrialRecord]) -> Array:
-        """Joint draws of the logarithms of their throughputs, shape ``(draws, records)``."""
-        samples = [record.steps.samples_per_step for record in records if record.steps]
-        return self.pool.draws([{self.unit(record): -1.0} for record in records]) + np.log(samples)
-
     def _smallest(self, record: TrialRecord) -> TrialRecord | None:
         """A record of the same question on the fewest devices, fewer than this one's."""
         rivals = [
@@ -293,12 +287,7 @@ def _exactly_one(like: Estimate) -> Estimate:
 
 
 def scaling(record: TrialRecord) -> Scaling:
-    """How the setting of a complete record scales, by it alone.
-
-    Raises ``ValueError`` for a record that is not complete.
-    """
-    if record.steps is None:
-        raise ValueError(f"trial {record.trial_id} is {record.state}: only a complete one has numbers")
+    """How the setting of a complete record scales, by it alone."""
     return Fit([record]).scaling(record)
 
 

@@ -330,7 +330,7 @@ def _of_speed(record: TrialRecord, scaled: Scaling) -> Values:
     step_s, again = scaled.step_time_s, efficiency.again if efficiency else None
     names = "throughput_samples_per_s", "throughput_tokens_per_s", "speedup", "efficiency"
     found = _named(scaled, "step_time_s", *names) | {
-        "status": "baseline" if scaled.is_baseline else str(scaled.status) if scaled.status else None,
+        "status": scaled.status and str(scaled.status),
         "step_time_low_s": step_s.low,
         "step_time_high_s": step_s.high,
         "mean_step_time_s": scaled.mean_step_s.value,

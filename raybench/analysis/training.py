@@ -143,11 +143,6 @@ class TrainedGroup:
         return self.config.world_size
 
     @property
-    def global_batch_size(self) -> int:
-        """Samples of an optimizer step."""
-        return self.runs[0].result.global_batch_size
-
-    @property
     def stopped_by(self) -> Pruned | None:
         """Why the first run to be stopped early was; None: none was."""
         return next((run.result.stopped_by for run in self.runs if run.result.stopped_by is not None), None)
@@ -179,11 +174,6 @@ class TrainedGroup:
         """Busy share of a device while training, mean over the ranks, 0 to 1; None: not known."""
         of_runs = [[each for each in run.result.device_utilization if each is not None] for run in self.runs]
         return over_seeds((fmean(each) for each in of_runs if each), SHARE)
-
-    @property
-    def num_epochs(self) -> int:
-        """Epochs of each run."""
-        return len(self.epochs)
 
 
 def group_of(runs: Sequence[TrainedRun], changes: str = "") -> TrainedGroup:
@@ -265,11 +255,6 @@ class TrainingResults:
     comparisons: tuple[Comparison, ...]  # of each setting, several devices against one
     changed: tuple[Comparison, ...]  # each setting but the default against it, on equally many devices
 
-    @property
-    def spec(self) -> TrainingSpec:
-        """What was asked: the same of every run."""
-        return self.groups[0].runs[0].spec
-
     def comparison(self, group: TrainedGroup) -> Comparison | None:
         """``group`` against one device; None of one device itself, or without it."""
         return next((each for each in self.comparisons if each.group.config == group.config), None)
@@ -303,10 +288,10 @@ def compare(group: TrainedGroup, base: TrainedGroup) -> Comparison:
     The accuracy is as good where the whole interval of the difference lies within the tolerance, better or
     worse where it lies on one side of 0, else it is not known yet; nor is it with fewer than three seeds.
     """
-    fewest = min(group.num_epochs, base.num_epochs)  # one may have been stopped early
+    fewest = min(len(group.epochs), len(base.epochs))  # one may have been stopped early
     group, base = (
         each
-        if each.num_epochs == fewest
+        if len(each.epochs) == fewest
         else group_of([replace(run, num_epochs=fewest) for run in each.runs], each.changes)
         for each in (group, base)
     )

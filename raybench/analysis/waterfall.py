@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
 
-from raybench.analysis.laws import serial_fraction
 from raybench.analysis.reference import KnownBuckets
 from raybench.analysis.stats.pool import Pool, Unit
 from raybench.analysis.stats.statistics import Estimate, inverse
@@ -59,7 +58,6 @@ class Waterfall:
     t_comm_s: Estimate | None = None  # T(n) - T(1); None without one device's step
     t_comm_fraction: Estimate | None = None  # of T(n)
     communication_fraction: Estimate | None = None  # exposed communication over T(n)
-    serial_fraction: Estimate | None = None  # Amdahl's f
     compute_to_communication: Estimate | None = None  # compute over the replay
 
 
@@ -76,7 +74,7 @@ def waterfall(pool: Pool, record: TrialRecord, buckets: KnownBuckets, over: floa
     ``over``: samples of the one device's step over those of a device in this one. Without such a step it
     begins at what all devices compute; None where nothing but the whole step was measured.
     """
-    config, step, base = record.config, step_unit(record.config, buckets), baseline_unit(record.config)
+    config, step = record.config, step_unit(record.config, buckets)
     size, step_s = config.world_size, pool.time(step)
     if size == 1:
         return Waterfall(world_size=1, step_time_s=step_s, parts=Parts(ideal=step_s))
@@ -107,11 +105,6 @@ def waterfall(pool: Pool, record: TrialRecord, buckets: KnownBuckets, over: floa
         t_comm_s=t_comm,
         t_comm_fraction=t_comm and t_comm.scaled(1 / step_s.value),
         communication_fraction=exposed and exposed.scaled(1 / step_s.value),
-        serial_fraction=(
-            serial_fraction(pool.contrast({base: 1.0, step: -1.0}).ratio(size / over), size)
-            if pool.has(base)
-            else None
-        ),
         compute_to_communication=(
             pool.contrast({concurrent: 1.0, replay: -1.0}).ratio() if pool.has(replay, concurrent) else None
         ),

@@ -17,7 +17,8 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from rich.console import Console
 
 from raybench.analysis.comparison import (
     Side,
@@ -27,10 +28,8 @@ from raybench.analysis.comparison import (
     shown_by_pairs,
     work_of,
 )
-from raybench.analysis.findings.case import Around
 from raybench.analysis.labels import devices_words
 from raybench.analysis.resolve import resolve
-from raybench.analysis.results import analyse
 from raybench.analysis.stats.statistics import Estimate, unpaired_ratio
 from raybench.analysis.stats.verdict import Verdict, slower_by
 from raybench.commands.compare import CompareOptions
@@ -38,6 +37,7 @@ from raybench.commands.console import say, say_to_copy, shown_path
 from raybench.commands.measuring import DEFAULT_FOLDER, request_of, resources_there
 from raybench.commands.options import parse_assignment
 from raybench.commands.process import DONE, INTERRUPTED, NOT_KNOWN, NOTHING_COMPLETED, SLOWER, WRONG_REQUEST
+from raybench.commands.report import analysed
 from raybench.commands.scaling import ScalingOptions
 from raybench.errors import Interrupted, RequestError, StoreError
 from raybench.launch import signals
@@ -56,9 +56,6 @@ from raybench.report.format import figures, share, times
 from raybench.report.pages import anew, quoted
 from raybench.spec.load import DEFAULT_STUDY
 from raybench.spec.user_input import home_path, real_path
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 
 def compare_directories(options: CompareOptions, console: Console) -> int:
@@ -155,9 +152,7 @@ def _side(directory: Path, name: str, console: Console) -> Side:
     with ResultsDirectory.open_readonly(directory) as store:
         for warning in store.warnings:
             say(console, f"note: {warning}")
-        environment = store.environment()
-        results = analyse(store.study(), list(store.latest().values()), Around(environment))
-        return Side(name, results, environment)
+        return Side(name, analysed(store), store.environment())
 
 
 # --- starts that take turns

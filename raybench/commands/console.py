@@ -68,11 +68,11 @@ def _put_back(saved_out: int, saved_err: int) -> None:
 
 
 def make_console(file: Any = None) -> Console:
-    """A console as wide as the terminal; piped, of a fixed width."""
+    """A console as wide as the terminal; piped, as the variable COLUMNS says, or of a fixed width."""
     # the output of a notebook's cell calls itself a terminal, and moves no cursor
     forced = None if isinstance(file or sys.stdout, io.TextIOWrapper | Lasting) else False
     console = Console(file=file, highlight=False, force_terminal=forced, force_jupyter=False)
-    if not console.is_terminal:
+    if not console.is_terminal and not os.environ.get("COLUMNS"):
         console.width = PIPED_WIDTH
     return console
 

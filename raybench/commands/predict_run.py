@@ -292,7 +292,7 @@ def run_what_if(options: PredictOptions, console: Console) -> int:
             "timeline of its gradients, which trials of a scaling curve have since they are recorded"
         )
     links = swept_links(options.communication, [(record.config.device, record.device_name)])
-    found = what_if(record, changes, others=results.measured, links=links, fit=results.fit)
+    found = what_if(record, changes, results.fit, links=links)
     assert found is not None  # it can be asked
     table = what_if_table(results, found)
     if not options.quiet:

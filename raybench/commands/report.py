@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -57,7 +56,7 @@ def report(
         if format_ is not None:
             from raybench.report.summary_json import benchmark_json
 
-            found = analysed(store).results
+            found = analysed(store)
             typer.echo(benchmark_json(found), nl=False)
             raise typer.Exit(DONE if found.complete else NOTHING_COMPLETED)
         code = write_and_print(store, make_console(), store.warnings, quiet=quiet)
@@ -93,11 +92,9 @@ def write_and_print(
         from raybench.report.terminal import print_summary
 
         found = analysed(store, command)
-        is_complete, words = bool(found.results.complete), answer_of(found.results)
-        show = partial(print_summary, found.results, commands=not stopped)
-        write = partial(
-            write_report, store.path, found.results, found.environment, found.left_out, found.spreads
-        )
+        is_complete, words = bool(found.complete), answer_of(found)
+        show = partial(print_summary, found, commands=not stopped)
+        write = partial(write_report, store.path, found)
     if quiet:
         say(console, words)
     else:
@@ -113,20 +110,9 @@ def write_and_print(
     return DONE if is_complete else NOTHING_COMPLETED
 
 
-@dataclass(frozen=True)
-class Analysed:
-    """A study on disk with all that follows from its records: what its report is made of."""
-
-    results: StudyResults
-    environment: Mapping[str, Any]  # what environment.json holds
-    left_out: Sequence[str]  # what was requested and not measured, in words
-    spreads: Mapping[str, Any] | None  # what it has shown of them, for later studies here
-
-
-def analysed(store: ResultsDirectory, command: str = "scaling") -> Analysed:
-    """The study in ``store``; ``command`` goes on with the rest."""
+def analysed(store: ResultsDirectory, command: str = "scaling") -> StudyResults:
+    """All that follows from the records in ``store``; ``command`` goes on with the rest."""
     from raybench.analysis.findings.case import Around
-    from raybench.analysis.history import machine_of, shown
     from raybench.analysis.resolve import resolve
     from raybench.analysis.results import found_in
     from raybench.commands.notes import left_out_words
@@ -138,10 +124,7 @@ def analysed(store: ResultsDirectory, command: str = "scaling") -> Analysed:
     winners = [record for record in records if record.trial_id in best]
     notes = left_out(study, records, len(environment.every_node), winners)
     missing = tuple(left_out_words(each) for each in notes)
-    results = found_in(base, Around(environment, resume_command(store.path, command), missing))
-    device = study.resources.device
-    spreads = None if device == "auto" else shown(results, machine_of(environment, device))
-    return Analysed(results, environment.model_dump(mode="json"), missing, spreads)
+    return found_in(base, Around(environment, resume_command(store.path, command), missing))
 
 
 def resume_command(path: Path, command: str) -> str:

@@ -93,10 +93,8 @@ def run_scaling(options: ScalingOptions, console: Console) -> EndedCommand:
                 command=f"scaling{_same_again(options)}",
                 quiet=options.quiet,
             )
-            if options.log is not None:
-                results = analysed(store).results
-                if failed := log_study(options.log, results, store.path):
-                    say(console, f"note: {failed}")
+            if options.log and (failed := log_study(options.log, analysed(store), store.path)):
+                say(console, f"note: {failed}")
             return ended
 
 

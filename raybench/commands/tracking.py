@@ -9,17 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from raybench.analysis.labels import trial_words
-from raybench.analysis.summary import METRICS, own_of_a_script
+from raybench.analysis.results import StudyResults
+from raybench.analysis.summary import METRICS, Summary, own_of_a_script
 from raybench.commands.scaling import Tracker
 from raybench.errors import RequestError, printable, text_of
-
-if TYPE_CHECKING:
-    from raybench.analysis.results import StudyResults
-    from raybench.analysis.summary import Summary
-    from raybench.records.record import TrialRecord
+from raybench.records.record import TrialRecord
 
 REPORT = "report"
 

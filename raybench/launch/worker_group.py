@@ -26,7 +26,7 @@ from raybench.machine.network import loopback_interface
 from raybench.records.messages import GroupInfo, Message, Outcome, Progress, Ready, Task
 from raybench.records.record import State
 from raybench.records.requests import TrialRequest
-from raybench.worker.failures import is_echo, says_out_of_memory
+from raybench.worker.failures import chain_of, is_echo, says_out_of_memory
 
 if TYPE_CHECKING:
     from ray.train.torch import TorchTrainer
@@ -55,7 +55,7 @@ def ran_out_of_memory(error: BaseException) -> bool:
     """
     return any(
         isinstance(part, ray.exceptions.OutOfMemoryError | MemoryError) or _says_so(str(part))
-        for part in _chain(error)
+        for part in chain_of(error)
     )
 
 
@@ -63,20 +63,6 @@ def _says_so(text: str) -> bool:
     """Whether the message at the end of an error's text says that memory ran out."""
     message = _message(text) or [""]
     return message[0].split(":")[0].endswith("MemoryError") or says_out_of_memory("\n".join(message))
-
-
-def _chain(error: BaseException) -> list[BaseException]:
-    """The error, its causes, and what Ray Train collected from the workers."""
-    chain, todo = list[BaseException](), [error]
-    while todo:
-        part = todo.pop()
-        if any(part is known for known in chain):
-            continue
-        chain.append(part)
-        failures = getattr(part, "worker_failures", None) or {}
-        inner = [getattr(part, name, None) for name in ("__cause__", "__context__", "health_check_failure")]
-        todo += [cause for cause in (*failures.values(), *inner) if isinstance(cause, BaseException)]
-    return chain
 
 
 def _line(error: BaseException) -> str:

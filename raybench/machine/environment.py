@@ -197,15 +197,12 @@ _MEMORY_TOLERANCE = 0.01  # a kernel's update reserves another few MB
 def unlike_nodes(environment: Environment) -> list[str]:
     """What differs between nodes and may make one of them slower, a line each: key, values, who has which."""
     nodes = environment.every_node
-    described = [comparable(node) for node in nodes]
     lines = []
-    for key in dict.fromkeys(key for each in described for key in each):
+    for key, values in _unlike(nodes).items():
         names: dict[str, list[str]] = {}
-        for node, each in zip(nodes, described, strict=True):
-            names.setdefault(_word(each.get(key)), []).append(node.hostname)
-        if len(names) > 1 and not (key == "memory_bytes" and _near(nodes)):
-            parts = [f"{value} on {few(who)}" for value, who in names.items()]
-            lines.append(f"{key}: {', '.join(parts)}")
+        for node, value in zip(nodes, values, strict=True):
+            names.setdefault(_word(value), []).append(node.hostname)
+        lines.append(f"{key}: {', '.join(f'{value} on {few(who)}' for value, who in names.items())}")
     return lines
 
 
@@ -231,17 +228,22 @@ def differences(before: Environment, now: Environment, *, may_lack_nodes: bool =
 
 
 def _differences(before: Environment, now: Environment) -> list[str]:
-    old, new = comparable(before), comparable(now)
-    return [
-        f"{key}: {_word(old.get(key))} before, {_word(new.get(key))} now"
-        for key in old | new
-        if old.get(key) != new.get(key) and not (key == "memory_bytes" and _near((before, now)))
-    ]
+    found = _unlike((before, now)).items()
+    return [f"{key}: {_word(old)} before, {_word(new)} now" for key, (old, new) in found]
 
 
-def _near(nodes: Sequence[Environment]) -> bool:
-    sizes = [node.memory_bytes for node in nodes]
-    return max(sizes) - min(sizes) <= _MEMORY_TOLERANCE * max(sizes)
+def _unlike(nodes: Sequence[Environment]) -> dict[str, tuple[object, ...]]:
+    found, sizes = differing([comparable(node) for node in nodes]), [node.memory_bytes for node in nodes]
+    if max(sizes) - min(sizes) <= _MEMORY_TOLERANCE * max(sizes):
+        found.pop("memory_bytes", None)
+    return found
+
+
+def differing(sides: Sequence[Mapping[str, object]]) -> dict[str, tuple[object, ...]]:
+    """What is not the same on all sides, by name, a value for each side; None where one has it not."""
+    names = dict.fromkeys(name for side in sides for name in side)
+    values = {name: tuple(side.get(name) for side in sides) for name in names}
+    return {name: each for name, each in values.items() if any(value != each[0] for value in each)}
 
 
 def _word(value: object) -> str:

@@ -43,7 +43,9 @@ class Search:
         self._known: dict[tuple[Any, ...], TrialRecord] = {}
         self._asked: optuna.Trial | None = None  # of the suggestion that is measured now
         self._default: TrialRecord | None = None  # the trial whose speed the others are multiples of
-        self._first_row = list(self._space.first_row())
+        default = {name: values[0] for name, values in self._space.values.items()}
+        batches = self._space.values.get("batch_size", ())[1:]
+        self._first_row = [default, *({**default, "batch_size": batch} for batch in batches)]
         objectives = plan.study.search.objectives
         directions = [
             StudyDirection.MAXIMIZE if name in MAXIMIZED else StudyDirection.MINIMIZE for name in objectives
@@ -103,7 +105,7 @@ class Search:
         """Know a trial; merge points of which it shows that their buckets are equal."""
         if self._default is None and choice.is_default(self._plan.study_in_numbers, record.config):
             self._default = record
-        if self._space.learn(record):
+        if self._space.buckets.learn(record):
             records, self._known = list(self._known.values()), {}
             for each in records:
                 self._known.setdefault(self._key(each), each)

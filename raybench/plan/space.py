@@ -27,7 +27,7 @@ class SearchSpace:
         self._default_strategy = plan.default().setting.strategy
         first = next(plan.study.knobs.combinations_of(()))
         self._first = {**first, "strategy": self._default_strategy}
-        self._buckets = known_buckets(plan.study, known)
+        self.buckets = known_buckets(plan.study, known)
         self.values = self._explored()
 
     def _explored(self) -> dict[str, tuple[KnobValue, ...]]:
@@ -44,16 +44,6 @@ class SearchSpace:
                 explored[ENVIRONMENT_PREFIX + name] = values
         return explored
 
-    def learn(self, record: TrialRecord) -> bool:
-        """Look at a trial; whether it showed that more bucket sizes are equal, so that keys change."""
-        return self._buckets.learn(record)
-
-    def first_row(self) -> list[Parameters]:
-        """The default, then the default at every other batch size."""
-        default = {name: values[0] for name, values in self.values.items()}
-        batches = self.values.get("batch_size", ())[1:]
-        return [default, *({**default, "batch_size": batch} for batch in batches)]
-
     def points(self) -> Iterator[Parameters]:
         """Every combination. Lazily: a space may have a million."""
         for values in itertools.product(*self.values.values()):
@@ -68,7 +58,7 @@ class SearchSpace:
         }
         setting = self._setting(parameters)
         assert setting is not None  # what does not fit is not suggested
-        setting = self._buckets.standing(setting, self._plan.target)
+        setting = self.buckets.standing(setting, self._plan.target)
         return Suggestion(setting, {**choice.default_environment(self._study), **variables})
 
     def parameters(self, suggestion: Suggestion) -> Parameters:
@@ -76,7 +66,7 @@ class SearchSpace:
 
         So with sizes of buckets that are the same for the model.
         """
-        setting = self._buckets.standing(suggestion.setting, self._plan.target)
+        setting = self.buckets.standing(suggestion.setting, self._plan.target)
         without = setting.indifferent(self._plan.target)
         variables = {f"{ENVIRONMENT_PREFIX}{name}": value for name, value in suggestion.environment.items()}
         own = setting.model_dump() | variables

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal
 
 from raybench.analysis.labels import devices_words
 from raybench.errors import RequestError
@@ -24,13 +24,9 @@ class SweepPlan:
     sweep: Sweep
     world_sizes: tuple[int, ...]  # ascending
     placements: tuple[NodePlacement, ...]
+    device: Literal["cpu", "cuda"]
     num_devices: int
     num_nodes: int = 1
-
-    @property
-    def device(self) -> Literal["cpu", "cuda"]:
-        """The kind of device."""
-        return cast(Literal["cpu", "cuda"], self.sweep.resources.device)
 
     @property
     def group_size(self) -> int:
@@ -79,9 +75,7 @@ def make_sweep_plan(sweep: Sweep, resources: Resources) -> SweepPlan:
     if sweep.loopback_nic and (resources.device == "cpu" or resources.num_nodes > 1):
         there = f"{plural(resources.num_nodes, 'node')}, --device {resources.device}"
         raise RequestError(f"--loopback-nic: of one node of GPUs (received {there})")
-    resolved = {
-        "world_sizes": sizes,
-        "resources": sweep.resources.model_copy(update={"device": resources.device}),
-    }
+    kind = resources.device
+    resolved = {"world_sizes": sizes, "resources": sweep.resources.model_copy(update={"device": kind})}
     placements = sweep.placement if resources.num_nodes > 1 else sweep.placement[:1]
-    return SweepPlan(sweep.model_copy(update=resolved), sizes, placements, devices, resources.num_nodes)
+    return SweepPlan(sweep.model_copy(update=resolved), sizes, placements, kind, devices, resources.num_nodes)

@@ -26,7 +26,7 @@ from raybench.records.requests import (
     StepsRole,
     Variant,
 )
-from raybench.spec.knobs import Knobs, KnobValue, LargestBatch, Setting, changed_setting
+from raybench.spec.knobs import MAX, Knobs, KnobValue, LargestBatch, Setting, setting_in_numbers
 from raybench.spec.placement import Placement
 from raybench.spec.study import COMPILING, MeasureSpec, Study
 from raybench.spec.workloads import ScriptSpec
@@ -132,8 +132,8 @@ class Plan:
         The other knobs have the first values that go with them.
         """
         found = dict[object, Setting]()
-        for values in self.study.knobs.combinations_of({*Setting.MEMORY_KNOBS, *Setting.FAULT_KNOBS}):
-            setting = Setting(**{**values, "batch_size": 1})
+        matter = {*Setting.MEMORY_KNOBS, *Setting.FAULT_KNOBS}
+        for setting in self.study.knobs.grid(lambda _: 1, matter):
             key = setting.memory_key(self.target)
             if key not in found and setting.fault(self.device) is None:
                 found[key] = setting.model_copy(update={"batch_size": self.rules(setting).smallest})
@@ -180,8 +180,18 @@ class Plan:
         return None if together is None else Suggestion(together, variables)
 
     def _changed(self, changes: Mapping[str, KnobValue]) -> Setting | None:
-        is_strong = self.study.scaling.mode == "strong"
-        return changed_setting(self.default().setting, changes, self.largest, whole_steps=is_strong)
+        """The default with these knobs changed; None where no batch fits.
+
+        It keeps its batch, also where "max" stands for that: beside another knob it would be another batch.
+        Under strong scaling a batch is that of a step, and grows with the accumulation, so that the passes
+        stay as they are: of a given step accumulation would make smaller passes, sent as often.
+        """
+        default = self.default().setting
+        values: dict[str, Any] = {**vars(default), **changes}
+        if self.study.scaling.mode == "strong" and values["batch_size"] != MAX:
+            now = values["batch_size"] * values["gradient_accumulation"]
+            values["batch_size"] = now // default.gradient_accumulation
+        return setting_in_numbers(values, self.largest)
 
     def search(self, suggestion: Suggestion | None = None) -> StepsRequest:
         """The suggestion at the target world size; None: any one, as a forecast counts it."""

@@ -64,11 +64,6 @@ class Block(Frozen):
             raise ValueError(f"a time for each of {len(self.ranks)} ranks (received {len(self.step_time_s)})")
         return self
 
-    @property
-    def mean_s(self) -> float:
-        """Mean over steps and ranks, in s."""
-        return sum(self.step_time_s) / len(self.step_time_s)
-
 
 class Round(Frozen):
     """One block of each variant, in the order in which they ran."""

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Self
 from filelock import FileLock
 
 from raybench.errors import StoreError
-from raybench.machine.environment import Environment, differences
+from raybench.machine.environment import Environment, differences, differing
 from raybench.records.base import checked
 from raybench.records.csv_files import epoch_rows, rows_csv
 from raybench.records.record import (
@@ -271,20 +271,15 @@ class ResultsDirectory(AbstractContextManager["ResultsDirectory"]):
                 with both values. What ``MAY_CHANGE_ON_RESUME`` names may differ.
         """
         here = self.sweep() if isinstance(asked, Sweep) else self.study()
-        before, now = dict(flat(here.model_dump())), dict(flat(asked.model_dump()))
+        unlike = differing([dict(flat(each.model_dump())) for each in (here, asked)])
         lines = [
-            f"{name}: {received(before.get(name))} before, {received(now.get(name))} now"
-            for name in before | now
-            if _said(before.get(name)) != _said(now.get(name)) and name not in asked.MAY_CHANGE_ON_RESUME
+            f"{name}: {received(before)} before, {received(now)} now"
+            for name, (before, now) in unlike.items()
+            if name not in asked.MAY_CHANGE_ON_RESUME
         ]
         lines += differences(self.environment(), environment, may_lack_nodes=True)
         if lines:
             raise StoreError(f"{self.path}: cannot go on, these differ", *lines)
-
-
-def _said(value: Any) -> Any:
-    """A list without values is one that was not set."""
-    return None if value in ((), []) else value
 
 
 def refuse_foreign(path: Path) -> None:

@@ -481,6 +481,6 @@ def _training(results: StudyResults) -> list[str]:
         ]
         return words[:MOST_SENTENCES]
     group = training.groups[0]
-    trained = f"{devices_of(group.config)} trained {plural(group.num_epochs, 'epoch')}"
+    trained = f"{devices_of(group.config)} trained {plural(len(group.epochs), 'epoch')}"
     accuracy = known(group.final_accuracy, lambda share: f": test accuracy {share.value:.1%}", "")
     return [*words, f"{trained}{accuracy}"][:MOST_SENTENCES]

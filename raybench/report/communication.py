@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
@@ -22,7 +23,6 @@ from raybench.report.format import (
     plain_lasting,
     plus_minus,
     size_words,
-    time_unit,
 )
 from raybench.report.method import on_words
 from raybench.report.pages import Section, make_pages, write_files
@@ -38,15 +38,13 @@ from raybench.report.plot import (
     write_title,
 )
 from raybench.report.sections.trials import failures_words
-from raybench.report.table import NONE, Column, Table, make_table, numbers, print_table
+from raybench.report.table import NONE, Column, Row, Table, make_table, numbers, print_table
 from raybench.spec.placement import placement_words
 from raybench.spec.plural import plural
 from raybench.spec.sweep import Collective, Sweep
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-Row = TypeVar("Row")
 
 LINES = f"time = latency + bytes over each link / bus bandwidth; 95% intervals. {NONE}: no message shows it."
 
@@ -64,16 +62,13 @@ def links_table(results: SweepResults) -> Table:
 
 def times_table(results: SweepResults) -> Table:
     """The times of every message, a column for each collective."""
-    found = {(each.place, each.message_bytes, each.collective): each for each in results.messages}
+    found = {(each.place, each.message_bytes, each.collective): each.time_s for each in results.messages}
     places = results.places
     rows = sorted({key[:2] for key in found}, key=lambda row: (places.index(row[0]), row[1]))
 
-    def time_words(message: Message) -> str:
-        unit, unit_s = time_unit(message.time_s.value)
-        return plus_minus(message.time_s.scaled(1 / unit_s), f" {unit}")
-
     def time_of(collective: Collective) -> Column[tuple[SweptPlace, int]]:
-        return numbers(collective, lambda row: found.get((*row, collective)), time_words)
+        words = partial(plain_lasting, words=plus_minus)
+        return numbers(collective, lambda row: found.get((*row, collective)), words)
 
     columns = [
         *_place_columns(lambda row: row[0]),

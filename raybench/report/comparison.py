@@ -218,6 +218,4 @@ def _rows(sides: Sequence[Side]) -> list[dict[str, KnobValue]]:
 
 def listed_markdown(title: str, lines: Sequence[str], tables: Sequence[Table] = ()) -> str:
     """What a comparison says as one piece of a page: its lines, then tables."""
-    return template("listed.md.j2").render(
-        title=title, lines=lines, tables=tables, markdown=render.to_markdown
-    )
+    return template("listed.md.j2").render(title=title, lines=lines, tables=tables)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from raybench.analysis.findings.finding import FindingName, Reason, Severity
-from raybench.analysis.history import SHOWN
+from raybench.analysis.history import SHOWN, machine_of, shown
 from raybench.analysis.labels import devices_of
 from raybench.analysis.objectives import price_of
 from raybench.analysis.results import StudyResults
@@ -44,30 +44,23 @@ NO_CAUSES = "No cause is large and certain enough to act on."
 REPORT = "report"  # the folder of a results directory
 
 
-def write_report(
-    directory: Path,
-    results: StudyResults,
-    environment: Mapping[str, Any],
-    left_out: Sequence[str] = (),
-    spreads: Mapping[str, Any] | None = None,
-) -> list[Path]:
+def write_report(directory: Path, results: StudyResults) -> list[Path]:
     """Write all files of ``directory/report`` and return their paths, ``report.html`` first.
 
-    ``directory`` is the results directory, ``environment`` what environment.json holds, ``left_out`` what
-    was asked and not measured, in words, ``spreads`` what it has shown of them. Raises ``OSError`` where the
-    directory cannot be written.
+    ``directory`` is the results directory. Raises ``OSError`` where it cannot be written.
     """
-    sections, said = make_sections(results), answer(results, left_out)
+    around, device = results.around, results.study.resources.device
+    sections, said = make_sections(results), answer(results, around.left_out)
     predicted = more_rows(results.outlook, results.more_devices, results.run, price_of(results.study))
     pages = make_pages(
         directory,
-        environment,
+        around.described,
         asked_by=f"python -m raybench.study scaling {quoted(directory / 'study.toml')}",
         sections=sections,
         trials=without_constant(every_trial_table(results)),
         method=method_words(results),
         use=use_it(results),
-        **_first_screen(results, environment, said),
+        **_first_screen(results, said),
     )
     contents: dict[str, str | bytes] = {
         **pages,
@@ -75,27 +68,26 @@ def write_report(
         "summary.csv": rows_csv(each.row() for each in results.summaries),
         "trials.csv": rows_csv(each.row() for each in results.trials),
         **({"predictions.csv": rows_csv(predicted)} if predicted else {}),
-        "summary.json": summary_json(results, said, environment),
+        "summary.json": summary_json(results, said, around.described),
         "summary.tex": render.to_tex(sections["scaling"].tables[0], results.study.name),
     }
-    if spreads is not None:
+    if around.environment is not None and device != "auto":
+        spreads = shown(results, machine_of(around.environment, device))
         contents[SHOWN] = json.dumps(spreads, indent=2) + "\n"
     return write_files(directory / REPORT, contents)
 
 
-def first_screen(results: StudyResults, environment: Mapping[str, Any], left_out: Sequence[str] = ()) -> str:
-    """Answer, first table and plots, and causes, as HTML for a page of others; else as ``write_report``."""
-    first = _first_screen(results, environment, answer(results, left_out))
-    return make_fragment(make_sections(results), **first)
+def first_screen(results: StudyResults) -> str:
+    """Answer, first table and plots, and causes, as HTML for a page of others."""
+    said = answer(results, results.around.left_out)
+    return make_fragment(make_sections(results), **_first_screen(results, said))
 
 
-def _first_screen(
-    results: StudyResults, environment: Mapping[str, Any], said: Sequence[Clause]
-) -> dict[str, Any]:
+def _first_screen(results: StudyResults, said: Sequence[Clause]) -> dict[str, Any]:
     """What stands there, by the templates' names, but for tables and plots."""
     return {
         "title": results.study.question or results.study.name,
-        "about": measured_words(results, environment),
+        "about": measured_words(results, results.around.described),
         "box": said,
         **_causes(results),
         "no_causes": NO_CAUSES if results.waterfall else "",
@@ -131,7 +123,6 @@ def diagnosis_markdown(results: StudyResults) -> str:
         answer=answer_of(results),
         headline=f"{results.headline_label} on {devices_of(headline.config)}" if headline else "",
         tables=[without_constant(table) for table in tables if table.rows],
-        markdown=render.to_markdown,
         **_causes(results),
     )
 

@@ -92,10 +92,10 @@ def milliseconds(estimate: Estimate) -> str:
     return interval(estimate.scaled(1e3))
 
 
-def plain_lasting(estimate: Estimate) -> str:
+def plain_lasting(estimate: Estimate, words: Callable[[Estimate, str], str] = interval) -> str:
     """A time in s in the unit that suits it, with its interval if any: "2.21 h [1.94, 2.51]"."""
     unit, unit_s = time_unit(estimate.value)
-    return interval(estimate.scaled(1 / unit_s), f" {unit}")
+    return words(estimate.scaled(1 / unit_s), f" {unit}")
 
 
 def time_unit(seconds: float) -> tuple[str, float]:
@@ -157,7 +157,7 @@ def run_words(epochs: float) -> str:
 def number_words(numbers: Sequence[int], unit: str) -> str:
     """How many there are of each: "5 to 12 rounds", "1 round" where all have as many."""
     few, many = min(numbers, default=0), max(numbers, default=0)
-    return plural(many, unit) if few == many else f"{few} to {many} {unit}s"
+    return plural(many, unit) if few == many else f"{few:,} to {many:,} {unit}s"
 
 
 def range_words(values: Sequence[float], words: Callable[[float], str] = "{:,}".format) -> str:

@@ -74,7 +74,6 @@ def make_pages(
         "environment": environment_lines(environment),
         "command": asked_by,
         "again": f"python -m raybench.study report {quoted(directory)}",
-        "markdown": render.to_markdown,
         **named,
     }
     html = template("template.html.j2").render(values)  # its script and style are in it: no network
@@ -166,6 +165,7 @@ def template(name: str) -> jinja2.Template:
         text=render.markdown_text,
         code=render.markdown_code,
         cell=render.markdown_cell,
+        markdown=render.to_markdown,
         plural=plural,
         commands=_commands,
     )

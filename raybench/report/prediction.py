@@ -529,7 +529,8 @@ def draw_required(more: MoreDevices | None) -> Figure | None:
         axes.plot(rates, shares, color=color, linestyle=dashes, linewidth=1.6, label=name)
         value, low, high = (end / GIGA for end in (needed.value, needed.low, min(needed.high, x[-1])))
         ends = [[value - low], [max(high - value, 0.0)]]
-        axes.errorbar(value, 100 * each.target, xerr=ends, color=color, marker="o", capsize=3)
+        target = 100 * OF_CEILING * each.ceiling.value
+        axes.errorbar(value, target, xerr=ends, color=color, marker="o", capsize=3)
     if more.bus_bytes_per_s is not None:
         axes.axvline(more.bus_bytes_per_s / GIGA, color=GREY, linestyle=(0, (4, 2)), linewidth=1.2)
         axes.annotate(

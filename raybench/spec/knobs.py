@@ -273,8 +273,7 @@ class _Space(Model):
 
     def faults(self, device: str) -> list[str]:
         """Why no combination can be on ``device``; empty where one can."""
-        every = self.combinations_of(Setting.FAULT_KNOBS)
-        found = {Setting(**{**values, "batch_size": 1}).fault(device) for values in every}
+        found = {setting.fault(device) for setting in self.grid(lambda _: 1, Setting.FAULT_KNOBS)}
         return [] if None in found else sorted(filter(None, found))
 
     def num_combinations(self, names: Iterable[str] = Setting.model_fields) -> int:
@@ -313,22 +312,6 @@ def setting_in_numbers(values: Mapping[str, Any], largest: LargestBatch | None) 
     setting = Setting(**{**values, "batch_size": 1})
     batch = largest(setting)
     return None if batch is None else setting.model_copy(update={"batch_size": batch})
-
-
-def changed_setting(
-    default: Setting, changes: Mapping[str, KnobValue], largest: LargestBatch | None, *, whole_steps: bool
-) -> Setting | None:
-    """The ``default`` with some knobs changed; None where no batch fits.
-
-    It keeps its batch, also where "max" stands for that: beside another knob it would be another batch.
-    ``whole_steps``: a batch is that of a step, whatever the accumulation. It grows with it, so that the
-    passes stay as they are: of a given step accumulation would make smaller passes, sent as often.
-    """
-    values: dict[str, Any] = {**vars(default), **changes}
-    if whole_steps and values["batch_size"] != MAX:
-        now = values["batch_size"] * values["gradient_accumulation"]
-        values["batch_size"] = now // default.gradient_accumulation
-    return setting_in_numbers(values, largest)
 
 
 def _list_fields() -> dict[str, Any]:

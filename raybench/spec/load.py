@@ -104,9 +104,8 @@ def resolve(
     merged: dict[str, Any] = copy.deepcopy(dict(data))
     layers: list[tuple[str, Any]] = []
     for name, applies in (("cuda", device == "cuda"), ("smoke", smoke)):
-        table = merged.pop(name, {})
-        if not isinstance(table, Mapping):
-            raise RequestError(f"{name}: a table of dotted fields and values (received {received(table)})")
+        # what is no table is refused with the other fields
+        table = merged.pop(name) if isinstance(merged.get(name), Mapping) else {}
         layers += list(flat(table)) if applies else []
         if name == "smoke" and applies and table:
             layers.append(("is_smoke", True))

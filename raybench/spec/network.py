@@ -163,7 +163,7 @@ FORM = (
     "a network such as 8x400Gbit/s, 8xinfiniband-400 or 8x8xinfiniband-400, its table or TOML file, or the "
     "directory of a sweep"
 )
-_TEXT = re.compile(r"(?P<devices>\d+)x(?:(?P<links>\d+)x)?(?P<link>[^x]+)", re.ASCII)
+_TEXT = re.compile(r"(?P<devices>[1-9]\d*)x(?:(?P<links>[1-9]\d*)x)?(?P<link>[^x]+)", re.ASCII)
 _RATE = re.compile(r"(?P<number>\d+(?:\.\d+)?) ?(?P<unit>[KMGT]?bit)/s", re.ASCII | re.IGNORECASE)
 _BITS = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9, "tbit": 1e12}
 
@@ -181,14 +181,12 @@ def named_network(text: str) -> Network:
     Devices of a node, links of a node (1 unless said), and the rate or the preset of a link. An NVLink's rate
     is that of all links of a device, so that no number of them goes with it.
 
-    Raises ``ValueError`` for what looks like none of them, no device, no link, or a preset that there is not.
+    Raises ``ValueError`` for what looks like none of them, or a preset that there is not.
     """
     match = _TEXT.fullmatch(text)
     if match is None:
         raise ValueError(f"{FORM} (received {received(text)})")
     devices, links, link = int(match["devices"]), int(match["links"] or 1), match["link"]
-    if not devices or not links:
-        raise ValueError("at least one device and one link of a node")
     if link in NVLINKS:
         if match["links"]:
             raise ValueError(f"{devices}x{link}, whose rate is that of all links (received {received(text)})")

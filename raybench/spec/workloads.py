@@ -182,12 +182,6 @@ class CausalLMSpec(_TextModelSpec):
     )
     dropout: Dropout = Field(0.0, description="share of activations set to zero in training")
 
-    @property
-    def sizes(self) -> Sizes:
-        """As for every model on text; the feed-forward width follows the model's."""
-        sizes = super().sizes
-        return sizes._replace(feed_forward_dim=self.feed_forward_dim or 4 * sizes.hidden_dim)
-
 
 _IDENTIFIER = r"[^\W\d]\w*"
 FunctionPath = Annotated[

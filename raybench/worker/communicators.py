@@ -174,13 +174,6 @@ class Alone(Team):
         """``item`` alone."""
         return [item]
 
-    def from_leader(self, item: Item) -> Item:
-        """Its own."""
-        return item
-
-    def broadcast(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Nobody to give them to."""
-
 
 class Communicators:
     """Every process group of one worker. Each method is called by all ranks, in the same order."""
@@ -190,7 +183,7 @@ class Communicators:
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         control = dist.new_group(backend="gloo", timeout=CONTROL_TIMEOUT)
         assert isinstance(control, dist.ProcessGroup)
-        self.control = control
+        self.everyone = Team(tuple(range(self.size)), control, control)
         _OF_ONE[:] = [dist.new_group([self.rank], backend=data_backend, use_local_synchronization=True)]
         _take_the_default_of_now()
         if self.size > 1:

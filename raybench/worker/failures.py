@@ -143,14 +143,22 @@ def drop_frames(error: BaseException) -> None:
 
     An error keeps their frames, and they keep it wherever one was stored in a variable.
     """
-    todo, seen = [error], set[int]()
+    for part in chain_of(error):
+        traceback.clear_frames(part.__traceback__)
+
+
+def chain_of(error: BaseException) -> list[BaseException]:
+    """The error, its causes, and what Ray Train collected from the workers."""
+    chain, todo = list[BaseException](), [error]
     while todo:
         part = todo.pop()
-        if id(part) in seen:
+        if any(part is known for known in chain):
             continue
-        seen.add(id(part))
-        traceback.clear_frames(part.__traceback__)
-        todo += [each for each in (part.__cause__, part.__context__) if each is not None]
+        chain.append(part)
+        failures = getattr(part, "worker_failures", None) or {}
+        inner = [getattr(part, name, None) for name in ("__cause__", "__context__", "health_check_failure")]
+        todo += [cause for cause in (*failures.values(), *inner) if isinstance(cause, BaseException)]
+    return chain
 
 
 def first_cause(failures: Sequence[Outcome]) -> Outcome:

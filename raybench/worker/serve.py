@@ -13,7 +13,6 @@ from typing import Any
 
 import ray
 import torch
-import torch.distributed as dist
 
 from raybench.records.messages import Begun, Kept, Member, Message, Outcome, Progress, Ready, Task
 from raybench.worker.communicators import Communicators
@@ -36,15 +35,11 @@ def serve(config: dict[str, Any]) -> None:
     communicators = Communicators(device.data_backend)
     _first_optimizer_step(device.torch_device)
     members = _introduce(communicators, mailbox, device)
-    if communicators.rank == 0:
+    if communicators.everyone.leads:
         mailbox.tell.remote(Message(0, Ready(members)))
-    cache = GroupCache()
-    while True:
-        tasks = [ray.get(mailbox.take.remote()) if communicators.rank == 0 else None]
-        dist.broadcast_object_list(tasks, src=0, group=communicators.control)
-        if tasks[0] is None:
-            break
-        _one_trial(tasks[0], communicators, device, cache, mailbox)
+    cache, everyone = GroupCache(), communicators.everyone
+    while task := everyone.from_leader(ray.get(mailbox.take.remote()) if everyone.leads else None):
+        _one_trial(task, communicators, device, cache, mailbox)
     communicators.drop_team()
 
 
@@ -59,9 +54,9 @@ def _gpu() -> torch.device:
 def _one_trial(
     task: Task, communicators: Communicators, device: Device, cache: GroupCache, mailbox: Any
 ) -> None:
-    tell = _Tell(mailbox, task.number)
-    dist.barrier(group=communicators.control)
-    if communicators.rank == 0:
+    tell, everyone = _Tell(mailbox, task.number), communicators.everyone
+    everyone.barrier()
+    if everyone.leads:
         tell(Begun())  # all are alive and know of it: what happens from here on happens to this trial
     request, began = task.request, perf_counter()
 
@@ -84,13 +79,9 @@ def _one_trial(
                 tell.and_wait(replace(timed(result), ends_group=True))
                 os._exit(1)
             communicators.drop_team()  # frees the ranks that still wait in the team's groups
-        results: list[Outcome | None] | None = (
-            [None] * communicators.size if communicators.rank == 0 else None
-        )
-        broken = torch.tensor(int(result is not None and result.broken))
-        dist.all_reduce(broken, dist.ReduceOp.MAX, group=communicators.control)
-        dist.gather_object(result, results, dst=0, group=communicators.control)
-    if broken:
+        broken = everyone.gather(result is not None and result.broken)
+        results = everyone.gather_on_leader(result)
+    if any(broken):
         communicators.drop_team()
     if results is not None:
         tell(timed(_of_all_ranks(results)))
@@ -146,9 +137,7 @@ def _introduce(communicators: Communicators, mailbox: Any, device: Device) -> tu
     member = Member(
         communicators.rank, context.get_node_id(), socket.gethostname(), os.getpid(), device.name()
     )
-    members: list[Any] = [None] * communicators.size
-    dist.all_gather_object(members, member, group=communicators.control)
-    return tuple(members)
+    return tuple(communicators.everyone.gather(member))
 
 
 def _first_optimizer_step(device: torch.device) -> None:

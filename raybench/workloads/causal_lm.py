@@ -29,7 +29,7 @@ class CausalLM:
             n_embd=sizes.hidden_dim,
             n_layer=sizes.num_layers,
             n_head=sizes.num_heads,
-            n_inner=sizes.feed_forward_dim,
+            n_inner=spec.feed_forward_dim,  # None: four times as wide as the model
             embd_pdrop=spec.dropout,
             attn_pdrop=spec.dropout,
             resid_pdrop=spec.dropout,

@@ -68,10 +68,7 @@ def find(spec: TextSpec | CausalLMSpec, data: Path | None, split: str) -> Corpus
         files = _split_files(folder, split)
         if files:
             return _published_corpus(published, files)
-    try:
-        return _loaded_corpus(spec.model_copy(update={"data_set": published.repository}), data, split)
-    except RequestError as error:
-        raise _missing_corpus(spec.data_set, data, split, first_line(error.__cause__ or error)) from error
+    return _loaded_corpus(spec.model_copy(update={"data_set": published.repository}), data, split)
 
 
 def _split_files(place: Path, split: str) -> tuple[Path, ...]:
@@ -98,19 +95,6 @@ def _published_corpus(published: PublishedTexts, files: tuple[Path, ...]) -> Cor
     raise RequestError(
         f"data: {files[0]}: {published.repository} as label, title, description or as text, label, without a "
         f"header line (received {len(first)} columns, {','.join(first)[:60]!r})"
-    )
-
-
-def _missing_corpus(name: str, data: Path | None, split: str, why: str) -> RequestError:
-    where, repository = "DIR" if data is None else str(data), PUBLISHED_TEXTS[name].repository
-    command = (
-        f"hf download {repository} --repo-type dataset --local-dir {where}/{name} "
-        "--include '*/train-*' --include '*/test-*'"
-    )
-    received = "nothing: --data DIR says where" if data is None else where
-    return RequestError(
-        f"data: a directory with {name}: {split}.csv, {split}.parquet or {split}-*.parquet; "
-        f"this downloads it: {command} (received {received}; {why})"
     )
 
 

@@ -128,12 +128,12 @@ class LightningWorkload(OfLoaders):
         """As a Trainer does before the first epoch, in its order; with storage, whatever is made without."""
         if self._ready:
             return
-        self._ready.append(True)
         with torch.device("cpu"):
             for each in (*self._data, self._module):
                 if hasattr(each, "setup"):
                     each.setup("fit")
             self._module.configure_model()
+        self._ready.append(True)
 
     def make_loader(self, split: str) -> Any:
         """That of the DataModule, of the module, or the one that stands in its place."""

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from raybench.analysis.simulate.as_if import OF_CEILING
 from raybench.report.prediction import bit_rate_words, more_sentences, required_table
 from tests.conftest import ROOT
 from tests.corpus.invariants import Drawn
@@ -91,7 +90,6 @@ def test_a_buyer_can_compare_the_network_with_todays(draw: Callable[[str], Drawn
     assert waterfall is not None
     assert waterfall.bus_bandwidth_bytes_per_s is not None
     today, first = waterfall.bus_bandwidth_bytes_per_s.value, more.requirements[0]
-    assert first.target == OF_CEILING * first.ceiling.value
     assert first.bus_bytes_per_s is not None
     assert first.bus_bytes_per_s.low < today < first.bus_bytes_per_s.high
     free = f"a free network lets 4 devices train {4 * first.ceiling.value:.2f} times as fast as one"

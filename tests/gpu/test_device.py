@@ -54,11 +54,11 @@ def test_a_moment_has_passed_when_the_work_before_it_is_done(device):
     began = perf_counter()
     device.pause(0.2)
     moment = device.moment()
-    assert not moment.passed()
+    assert not moment.query()
     assert perf_counter() - began < 0.1
     device.pause(0.2)
-    moment.wait()
-    assert moment.passed()
+    moment.synchronize()
+    assert moment.query()
     assert 0.19 < perf_counter() - began < 0.3
     device.synchronize()
 

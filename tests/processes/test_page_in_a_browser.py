@@ -10,11 +10,12 @@ from collections.abc import Callable
 
 import pytest
 
-from raybench.analysis.results import analyse
+from raybench.analysis.findings.case import Around
 from raybench.report.document import first_screen, write_report
 from raybench.spec import Setting
+from tests.support.analysis import analyse
 from tests.support.planted import FakeRunner
-from tests.unit.studies import searched, study
+from tests.unit.studies import MACHINE, searched, study
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 SPEC = study(
@@ -50,9 +51,9 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Ask:
         pytest.skip("no Chromium (Debian: apt-get install chromium)")
     folder = tmp_path_factory.mktemp("browser")
     records = searched(SPEC, (1, 2), Setting(batch_size=512, precision="bf16"), FakeRunner(seed=2))
-    results, environment = analyse(SPEC, records), {"hostname": "n" * 200, "packages": {"torch": "2.14.1"}}
-    write_report(folder, results, environment)
-    notebook = NOTEBOOK.format(fragment=first_screen(results, environment))
+    results = analyse(SPEC, records, Around(MACHINE.model_copy(update={"hostname": "n" * 200})))
+    write_report(folder, results)
+    notebook = NOTEBOOK.format(fragment=first_screen(results))
     (folder / "report/notebook.html").write_text(notebook)
 
     def asked(width: int, script: str, page: str = "report.html") -> str:

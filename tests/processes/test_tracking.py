@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from raybench.analysis.results import StudyResults, analyse
+from raybench.analysis.results import StudyResults
 from raybench.commands.tracking import log_study
 from raybench.report.document import write_report
+from tests.support.analysis import analyse
 from tests.unit.studies import grid, study
 
 BLOCK = 1 << 15  # of W&B's file, a log as LevelDB's
@@ -30,7 +31,7 @@ def results() -> StudyResults:
 @pytest.fixture
 def directory(results: StudyResults, tmp_path: Path) -> Path:
     """With the report in it."""
-    write_report(tmp_path / "tracked-1", results, {})
+    write_report(tmp_path / "tracked-1", results)
     return tmp_path / "tracked-1"
 
 

@@ -17,8 +17,6 @@ from raybench.worker.strategies import models
 class DrivingDevice(Device):
     """A CPU that says it may be driven with others by one process; it counts memory as GPUs do."""
 
-    drives_several = True
-
     def peaks_of(self, devices: Any) -> list[int]:
         return [1000 + device for device in devices]
 

@@ -99,10 +99,10 @@ class LateMoment:
     def __init__(self, work: LateWork) -> None:
         self.at = max(work.done_at, perf_counter())
 
-    def passed(self) -> bool:
+    def query(self) -> bool:
         return perf_counter() >= self.at
 
-    def wait(self) -> None:
+    def synchronize(self) -> None:
         time.sleep(max(self.at - perf_counter(), 0.0))
 
 
@@ -120,7 +120,7 @@ class LateStopwatch:
     def read(self) -> NDArray[np.float64]:
         gpu, timed = self._gpu, self._marks[-1]
         gpu.seen.blocks.append(SeenBlock(not gpu.wrapped, timed.at, perf_counter(), gpu.work.done_at))
-        timed.wait()
+        timed.synchronize()
         return np.diff([mark.at for mark in self._marks])
 
 
@@ -145,7 +145,7 @@ class GpuLike(CUDADevice):
         self.torch_device, self.ddp_device_ids = torch.device("cpu"), None
 
     def synchronize(self, devices: Any = ()) -> None:
-        self.moment().wait()
+        self.moment().synchronize()
 
     def stopwatch(self) -> Any:
         return LateStopwatch(self)

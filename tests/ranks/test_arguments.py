@@ -18,11 +18,11 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader, DistributedSampler
 
-from raybench.analysis.results import analyse
 from raybench.report.code import UseIt, use_it
 from raybench.report.table import NONE
 from tests.ranks.pasted import pasted
 from tests.ranks.ranks import Ranks
+from tests.support.analysis import analyse
 from tests.support.planted import QUIET, FakeRunner, run_all
 from tests.unit.studies import asked, exactly, study
 

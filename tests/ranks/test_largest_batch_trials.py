@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed as dist
 
 from raybench.analysis.largest_batch import LargestFit, decide, probe_of
 from raybench.machine.host import Resources
@@ -52,10 +51,10 @@ def _find(workload: dict[str, Any], communicators: Communicators, cache: GroupCa
         if found.next_batch is None:
             return records
         request = plan.probe(combination, found.next_batch)
-        told: list[Outcome | None] = [*serve_trial(request, BOTH, communicators, cache)] or [None]
-        dist.broadcast_object_list(told, src=0, group=communicators.control)
-        assert told[0] is not None
-        records.append(told[0].to_record(request, study="hungry", started_at="now"))
+        served: list[Outcome | None] = [*serve_trial(request, BOTH, communicators, cache)] or [None]
+        outcome = communicators.everyone.from_leader(served[0])
+        assert outcome is not None
+        records.append(outcome.to_record(request, study="hungry", started_at="now"))
 
 
 def _find_all() -> dict[str, list[str]]:

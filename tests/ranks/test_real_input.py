@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from raybench.analysis.findings.finding import FindingName
+from raybench.analysis.stats.rounds import mean_rank_s
 from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest, Variant
@@ -81,7 +82,7 @@ def measured(result: Outcome) -> StepsResult:
 
 def step_s(found: StepsResult, variant: Variant) -> float:
     blocks = [round_.block(variant) for round_ in found.rounds]
-    return median(block.mean_s for block in blocks if block is not None)
+    return median(mean_rank_s(block) for block in blocks if block is not None)
 
 
 def test_steps_are_those_of_the_steady_state_however_slow_a_loader_is_to_start(found):

@@ -17,6 +17,7 @@ import torch.distributed as dist
 import torch.distributed.nn.functional as differentiable
 from torch.nn.parallel import DistributedDataParallel
 
+from raybench.analysis.stats.rounds import mean_rank_s
 from raybench.records.messages import Outcome
 from raybench.records.requests import StepsRequest
 from raybench.spec.knobs import Setting
@@ -331,7 +332,7 @@ def test_a_trial_of_a_known_length_finds_it_after_what_once_ended_the_group(name
     assert two.outcomes[name].wall_time_s < TIMEOUT_S
     found = complete(two.outcomes[f"after {name}"])
     assert not found.missing
-    plain = [block.mean_s for each in found.rounds if (block := each.block("plain"))]
+    plain = [mean_rank_s(block) for each in found.rounds if (block := each.block("plain"))]
     # what else is wrong with every step is in the quickest block too
     assert -0.001 < min(plain) - TRUTH.alone(8) < LATE_S
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from raybench.analysis.results import analyse
 from raybench.analysis.stats.statistics import Estimate, geometric
 from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
@@ -27,6 +26,7 @@ from tests.ranks.pasted import ratios
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import BOTH, complete, serve_trial
 from tests.support import budget
+from tests.support.analysis import analyse
 from tests.support.planted import to_record
 from tests.unit.studies import asked, study
 

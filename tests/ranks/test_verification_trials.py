@@ -10,7 +10,6 @@ import pytest
 from raybench.analysis.findings import diagnose as diagnosing
 from raybench.analysis.findings.finding import Finding, FindingName, Severity
 from raybench.analysis.findings.verifications import Verification, Verified
-from raybench.analysis.results import analyse
 from raybench.analysis.stats.statistics import Estimate
 from raybench.driver import stages as verifying
 from raybench.machine.host import Resources
@@ -24,6 +23,7 @@ from raybench.worker.group_cache import GroupCache
 from tests.ranks.agreement import measured_undisturbed
 from tests.ranks.ranks import Ranks
 from tests.ranks.trials import BOTH, complete, serve_trial
+from tests.support.analysis import analyse
 from tests.support.planted import FakeRunner
 from tests.unit.runs import run
 from tests.unit.studies import study

@@ -9,6 +9,7 @@ import pytest
 
 from raybench.launch.cluster import Cluster
 from raybench.launch.group_runner import WorkerGroupRunner
+from raybench.launch.runner import TrialRunner
 from raybench.machine.host import WorkerNeeds
 from raybench.records.results import StepsResult
 from raybench.spec.workloads import ScriptSpec
@@ -42,3 +43,14 @@ class OfScripts:
 
 class TestRaysGroup(ContractOfARunner, OfScripts):
     """The script's trial is the first: tests of bases are run from the last base on."""
+
+    def test_another_size_other_variables_and_new_processes_are_another_group(
+        self, runner: TrialRunner
+    ) -> None:
+        """A group costs half a minute here: what changes in turn over ranks changes at once."""
+        first = runner.start(SIZE, {})
+        other = runner.start(1, {"PLANTED": "a"})
+        anew = runner.start(1, {"PLANTED": "a"}, anew=True)
+        assert first.number < other.number < anew.number
+        assert [len(each.members) for each in (first, other, anew)] == [SIZE, 1, 1]
+        assert runner.start(1, {"PLANTED": "a"}).number == anew.number

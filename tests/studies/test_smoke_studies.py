@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from raybench.analysis.published import load_figures, published_rows
-from raybench.analysis.results import analyse
 from raybench.records.store import ResultsDirectory
 from raybench.report.sections.published import TITLE
 from raybench.spec.load import find_study, load_study, studies_folder
 from tests.studies.briefly import BRIEFLY
+from tests.support.analysis import analyse
 from tests.support.forked import ForkedCommand
 
 # the default study's is in tests/ray, from a shell prompt; that of the strategies in the notebook's test
@@ -31,7 +31,13 @@ STUDIES = [
 SMALLER = {
     "mlp_scaling": {"knobs.batch_size": [64, 16]},
     "resnet18_fashion_mnist": {"knobs.batch_size": [2, 4], "workload.samples": 256},
-    "transformer_ag_news_tuned": {"knobs.batch_size": [2, 8]},
+    "transformer_ag_news_tuned": {
+        "knobs.batch_size": [2, 8],
+        "workload.hidden_dim": 32,
+        "workload.feed_forward_dim": 64,
+        "workload.num_layers": 1,
+        "workload.vocab_size": 500,
+    },
     "transformer_imdb": {"knobs.batch_size": 8},
 }
 FEW = {"training.epochs": 1, "workload.samples": 64, "workload.test_samples": 32}

@@ -178,16 +178,12 @@ def _serve(
     communicators, cache = Communicators(device.data_backend), GroupCache()
     serve._first_optimizer_step(device.torch_device)
     member = Member(rank, "node", socket.gethostname(), os.getpid(), device.name())
-    members: list[Any] = [None] * size
-    dist.all_gather_object(members, member, group=communicators.control)
+    everyone = communicators.everyone
+    members = everyone.gather(member)
     if rank == 0:
         end.send(Message(0, Ready(tuple(members))))
-    while True:
-        tasks = [end.recv() if rank == 0 else None]
-        dist.broadcast_object_list(tasks, src=0, group=communicators.control)
-        if tasks[0] is None:
-            break
-        serve._one_trial(tasks[0], communicators, device, cache, mailbox)
+    while task := everyone.from_leader(end.recv() if rank == 0 else None):
+        serve._one_trial(task, communicators, device, cache, mailbox)
     communicators.drop_team()
 
 

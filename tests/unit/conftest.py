@@ -16,11 +16,12 @@ import matplotlib.font_manager  # asks fc-list for the fonts, once
 import pytest
 import torch  # asks ldconfig where its libraries are, once
 
-from raybench.analysis.results import StudyResults, analyse
+from raybench.analysis.results import StudyResults
 from raybench.analysis.stats import pool
 from raybench.machine import environment
 from raybench.report import plot as drawing
 from raybench.spec import Setting
+from tests.support.analysis import analyse
 from tests.support.planted import FakeHardware, FakeRunner
 from tests.unit.studies import grid, searched, study, trained
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from raybench.analysis.findings.case import Around
-from raybench.analysis.results import StudyResults, analyse
+from raybench.analysis.results import StudyResults
 from raybench.machine.environment import Environment
 from raybench.machine.host import Resources
 from raybench.plan.make_plan import make_plan
@@ -21,6 +21,7 @@ from raybench.records.requests import Configuration, StepsRequest, TrainingReque
 from raybench.spec import Setting, Study
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import MLPSpec
+from tests.support.analysis import analyse
 from tests.support.planted import QUIET, STARTED_AT, FakeLearning, FakeRunner, Noise, StepCosts, run_all
 
 MACHINE = Environment(

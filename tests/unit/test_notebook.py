@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import pandas as pd
 import pytest
 
+from raybench.analysis.simulate.what_if import study_what_if
 from raybench.errors import RequestError
 from raybench.machine.environment import Environment
 from raybench.records.store import ResultsDirectory
 from tests.conftest import ROOT
+from tests.unit.analysis.simulate.planted import trial
 from tests.unit.studies import asked, failed, grid, study
 
 NOTEBOOK = ROOT / "notebooks" / "reading_a_study.ipynb"
@@ -75,6 +78,19 @@ def test_every_cell_reads_a_results_directory(
     assert set(names["measured"].strategy) == {"single", "ddp", "fsdp"}
     assert len(names["ratios"]) == names["estimate"].n >= 2
     assert {"plain", "ddp"} <= set(names["steps"].variant)
+
+
+def test_what_if_takes_the_studys_own_fit(tmp_path: Path) -> None:
+    """As one that had the trial twice, whose intervals were too narrow."""
+    with ResultsDirectory.create(tmp_path / "results", study(), ENVIRONMENT) as directory:
+        directory.append(trial())
+    names: dict[str, Any] = {"OUTPUT": tmp_path / "results", "pd": pd}
+    (cell,) = [each for each in code_cells() if "what_if" in each]
+    exec(compile(cell, "a cell", "exec"), names)
+    said = study_what_if(names["found"])
+    assert said is not None
+    step_s, shown = said.points[0].step_time_s, names["predicted"]
+    assert (shown.low_ms[0], shown.high_ms[0]) == pytest.approx((1000 * step_s.low, 1000 * step_s.high))
 
 
 def test_the_write_ups_table_has_its_modes(results_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

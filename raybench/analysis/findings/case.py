@@ -37,6 +37,11 @@ class Around:
     goes_on: str = ""
     left_out: tuple[str, ...] = ()  # in words
 
+    @property
+    def described(self) -> dict[str, Any]:
+        """What environment.json holds."""
+        return self.environment.model_dump(mode="json") if self.environment else {}
+
 
 def _of_batches(config: Configuration) -> Hashable:
     """All that a step on one device alone depends on, but for the batch."""

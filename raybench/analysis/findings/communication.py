@@ -180,16 +180,13 @@ def unattributed_loss(case: Case) -> Finding | None:
         least_s = max(replay.low - (compute.high if compute else case.step_s), 0.0)
         values["least_communication_s"] = min(least_s, lost.low)
         values["most_communication_s"] = min(replay.high, lost.high)
-    strategy, why = case.config.setting.strategy, case.steps.missing.get("local")
-    is_script = isinstance(case.config.workload, ScriptSpec)
+    why, is_script = case.steps.missing.get("local"), isinstance(case.config.workload, ScriptSpec)
     reason, named = Reason.OF_SCRIPT if is_script else None, dict[str, str]()
     if case.steps.local_collectives:
         reason = Reason.OWN_COLLECTIVES
     if case.record.request.role == "search":
         reason = Reason.SEARCHED
-    elif strategy == "fsdp" and not case.steps.collective_bytes:  # an older record
-        reason = Reason.NO_PARTS
-    if strategy == "dp" or why is not None:
+    if case.config.setting.strategy == "dp" or why is not None:
         reason = Reason.NO_PARTS
         if why is not None and is_script and case.steps.gradient_bytes:
             reason, named = Reason.NOT_LEFT_OUT, {"why": why}

@@ -9,7 +9,6 @@ from statistics import median
 from raybench.analysis.findings.case import MUCH, Case
 from raybench.analysis.findings.finding import Finding, FindingName, Reason, Severity
 from raybench.analysis.other_load import Load, load_of
-from raybench.analysis.stats.statistics import Estimate, trimmed_mean
 from raybench.spec.workloads import ScriptSpec
 
 MOST_WORKERS = 16
@@ -70,33 +69,22 @@ def _cores_of_a_rank(case: Case) -> int:
 LEAST_LOST = 0.02  # of the cores of a host
 
 
-def _taken(case: Case) -> tuple[Load, Estimate] | None:
-    """What others took, from 2% of the cores on, and as large a share of the step, in s.
-
-    None too where fewer than two rounds tell.
-    """
+def _taken(case: Case) -> Load | None:
+    """What others took, from 2% of the cores on."""
     load = load_of(case.config, case.visits)
-    if load is None or len(load.rounds) < 2 or load.lost < LEAST_LOST:
-        return None
-    return load, trimmed_mean(load.rounds).scaled(case.step_s)
+    return load if load is not None and load.lost >= LEAST_LOST else None
 
 
 def other_processes(case: Case) -> Finding | None:
     """Other processes took cores that the trial's workers needed: Ray's own are among them."""
-    taken = _taken(case)
-    if taken is None:
+    load = _taken(case)
+    if load is None:
         return None
-    load, lost_s = taken
     return case.found(
         FindingName.OTHER_PROCESSES,
         Severity.WARNING if load.lost >= MUCH else Severity.NOTE,
         # without a time that it explains: any part may have waited for these cores, or none
-        {
-            "other_cores": load.taken,
-            "host_cores": load.cores,
-            "lost_ratio": load.lost,
-            "rounds": lost_s.n,
-        },
+        {"other_cores": load.taken, "host_cores": load.cores, "lost_ratio": load.lost},
     )
 
 
@@ -106,7 +94,7 @@ def contention(case: Case) -> Finding | None:
     Ranks on CPUs share cores, caches and memory, GPUs the power and cooling that set their clocks, the host's
     memory, its PCIe lanes and its cores.
     """
-    whole, others = case.parts.contention, _taken(case)
+    whole, load = case.parts.contention, _taken(case)
     if whole is None:
         return None
     steps = case.steps
@@ -115,9 +103,9 @@ def contention(case: Case) -> Finding | None:
     (_, cores), ranks = min(hosts, key=lambda each: each[0][1] / each[1], default=((0, 0), 0))
     threads = case.config.setting.num_threads or case.config.cpus_per_worker
     values: dict[str, float] = {"ranks": ranks, "threads": threads, "cores": cores}
-    if others is not None:
-        load, lost_s = others
-        of_it = 1.0 if lost_s.high >= whole.low else lost_s.value / whole.value
+    if load is not None:
+        lost_s = load.lost * case.step_s
+        of_it = 1.0 if lost_s >= whole.low else lost_s / whole.value  # all that it may be
         values |= {"other_cores": load.taken, "host_cores": load.cores, "others_share": of_it}
     has_too_many = 0 < cores < ranks * threads
     fitting = max(cores // ranks, 1) if ranks else 0

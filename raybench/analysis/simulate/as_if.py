@@ -73,11 +73,6 @@ class Requirement:
     curve: tuple[tuple[float, float], ...] = ()  # bus bandwidth in bytes/s, and efficiency; around that
     links: tuple[tuple[str, int], ...] = ()  # presets, and how many of each a node needs
 
-    @property
-    def target(self) -> float:
-        """The efficiency that a network should leave."""
-        return OF_CEILING * self.ceiling.value
-
 
 @dataclass(frozen=True)
 class MoreDevices:
@@ -350,7 +345,7 @@ class _Seen:
         def efficiency(log_rate: float) -> float:
             return 1 / (1 / ceiling.value + exposed_s(log_rate, 0) / base_s)
 
-        log_rate = crossing(lambda tried: efficiency(tried) - free_network.target, *LOG_RATES)
+        log_rate = crossing(lambda tried: efficiency(tried) - OF_CEILING * ceiling.value, *LOG_RATES)
         if log_rate in LOG_RATES:
             return free_network
         rates = np.linspace(*LOG_RATES, RATES)

@@ -44,6 +44,7 @@ from scipy.special import ndtri
 from raybench.analysis.collectives import Link
 from raybench.analysis.simulate.steps import Expected, Measurement, Question, Refusal, Shape
 from raybench.analysis.stats.statistics import Estimate, of_log, t_quantile
+from raybench.spec.network import all_reduce_s
 
 Floats = NDArray[np.float64]
 Hop = Literal["crossed", "devices", "local", "nodes"]
@@ -123,7 +124,7 @@ class Sweep:
     def of(links: Sequence[Link]) -> Sweep | None:
         """The all-reduces on two devices or more whose nodes are known; None without any."""
         found = {
-            Shape.even(each.place.world_size, each.place.nodes): each.time_s(BUCKET_BYTES)
+            Shape.even(each.place.world_size, each.place.nodes): all_reduce_s((each.line,), BUCKET_BYTES)
             for each in reversed(links)  # of two placements with equally many nodes the first counts
             if each.collective == "all_reduce" and each.place.world_size > 1 and each.place.nodes is not None
         }

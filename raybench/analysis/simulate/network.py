@@ -28,7 +28,6 @@ from raybench.spec.network import Algorithm, Network, steps_of
 USUAL_LATENCY_S = {"gloo": 300e-6, "nccl": 30e-6}
 KNOWN_WITHIN = math.log(10)
 LARGEST_LATENCY_SHARE = 0.5  # of a replay
-PAYLOAD = 1448 / 1514  # of what a link's rate carries: TCP's and Ethernet's headers are the rest
 LINE_HOLDS_WITHIN = 0.03  # half an interval of its logarithm, for other messages than those swept
 NO_LATENCY_S = 1e-7  # as good as none, of a step
 UNKNOWN_WITHIN = 2.0  # a factor, of what a sweep's messages do not show
@@ -110,11 +109,6 @@ def _ends(
         for each, other_s in zip(latencies, reversed(others_s), strict=True)
     )
     return rates, (worst_s, best_s)
-
-
-def link_s_per_byte(bits_per_s: float, world_size: int) -> float:
-    """What links of a rate take for a byte, in s: a ring sends 2(n-1)/n of a message over each."""
-    return bus_factor("all_reduce", world_size) / (PAYLOAD * bits_per_s / 8)
 
 
 def replay_s(bucket_bytes: Sequence[float], wire: Wire) -> float:

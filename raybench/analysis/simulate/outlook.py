@@ -152,9 +152,9 @@ def outlook(
     """
     fitted = fit(group.measurements, links)
     asked = scaling or group.scaling
-    batches = group.batch_sizes
-    if asked == "weak" and group.scaling == "strong":
-        batches = tuple(sorted({each.question.batch_size for each in group.measurements}))
+    batches = sorted(
+        {each.question.batch_size if asked == "weak" else each.batch_size for each in group.measurements}
+    )
     ordered = sorted(shapes, key=lambda shape: (shape.world_size, shape.nodes))
     questions = (group.question(shape, batch, asked) for batch in batches for shape in ordered)
     predicted = tuple(_answer(group, fitted, each) for each in questions)

@@ -35,9 +35,7 @@ def group_of_study(results: Facts) -> MeasuredGroup | None:
     trials. None where nothing that may be fitted was measured.
     """
     usable = [record for record in results.references if not record.config.oversubscribed]
-    headline = results.headline
-    if headline is None or headline.config.oversubscribed:
-        headline = choice.headline(results.study, usable, results.target_world_size)
+    headline = choice.headline(results.study, usable, results.target_world_size)
     if headline is None:
         return None
     asked = without_batch(headline.config)
@@ -101,7 +99,6 @@ def devices_of_node(environment: Environment, study: Study) -> int:
 
 def _record_measurement(results: Facts, record: TrialRecord, question: Question) -> Measurement:
     found, config = results.scalings[record.trial_id], record.config
-    over_one = found.baseline is not None and found.baseline.world_size == 1
     together, compute_s = level_unit(config, results.fit.buckets, "concurrent"), None
     if config.world_size == 1:
         compute_s = found.step_time_s.value
@@ -111,7 +108,7 @@ def _record_measurement(results: Facts, record: TrialRecord, question: Question)
         question=question,
         step_time_s=found.step_time_s,
         compute_s=compute_s,
-        efficiency=found.efficiency if over_one else None,
+        efficiency=found.efficiency if found.over_one else None,
         is_reference=config.placement == choice.default_placement(results.study, config.world_size),
         mean_step_s=found.mean_step_s,
     )

@@ -191,11 +191,6 @@ class MeasuredGroup:
         """The most that were measured on one node."""
         return max(max(each.shape.workers) for each in self.measurements)
 
-    @property
-    def batch_sizes(self) -> tuple[int, ...]:
-        """Those measured, as they were asked for, ascending."""
-        return tuple(sorted({each.batch_size for each in self.measurements}))
-
     @cached_property
     def distinct(self) -> tuple[Measurement, ...]:
         """One measurement for each batch and shape, the smallest first.

@@ -10,12 +10,12 @@ import numpy as np
 from scipy.optimize import nnls
 
 from raybench.analysis import choice
-from raybench.analysis.collectives import Link
+from raybench.analysis.collectives import Link, bus_factor
 from raybench.analysis.labels import setting_words
 from raybench.analysis.reference import bucket_sizes
 from raybench.analysis.resolve import Facts
 from raybench.analysis.scaling import Fit
-from raybench.analysis.simulate.network import link_s_per_byte, wire_of
+from raybench.analysis.simulate.network import wire_of
 from raybench.analysis.simulate.timeline import (
     MOST_SLOWDOWN,
     WAYS,
@@ -82,7 +82,7 @@ ANY_BATCH = ("batch_size", "scaling", "world_size", "placement", "oversubscribed
 
 
 def _passes_of_batch(
-    record: TrialRecord, micro_batch: int, fixed_s: float, others: Iterable[TrialRecord] = ()
+    record: TrialRecord, micro_batch: int, fixed_s: float, others: Iterable[TrialRecord]
 ) -> list[float]:
     """Forward and backward pass at ``micro_batch`` samples, over those of ``record``'s own; then its ends.
 
@@ -132,6 +132,7 @@ def _alone(records: Iterable[TrialRecord], config: Configuration) -> dict[int, E
 # (benchmarks/what_if.py, benchmarks/README.md)
 MODEL_ERROR = 0.03
 CASTS = (2.0, 0.0, 4.0)  # copies of the gradients that compressing takes, and may take instead
+PAYLOAD = 1448 / 1514  # of what a link's rate carries: TCP's and Ethernet's headers are the rest
 LINK_WITHIN = 0.05  # half the interval of the logarithm of a link's rate
 
 
@@ -183,21 +184,20 @@ class WhatIf:
 def what_if(
     record: TrialRecord,
     changes: Sequence[Change],
+    fit: Fit,
     *,
-    others: Sequence[TrialRecord] = (),
     links: Sequence[Link] = (),
-    fit: Fit | None = None,
     with_list: bool = False,
 ) -> WhatIf | None:
     """What ``changes`` of the trial ``record`` would bring; None where it has no gradient timeline.
 
     ``with_list``: a list of bucket sizes is looked for, and added where it is proposed.
 
-    ``others`` may say more of wire and batches, ``links`` are a sweep's lines; ``fit`` has the measured
-    steps, by default of these records: its own, and those that are only compared with predicted ones. Raises
-    ``RequestError`` for a global batch that devices and micro-batches do not divide.
+    ``fit`` has the measured steps, its own among them; other trials of it say more of wire and batches, and
+    are compared with predicted ones. ``links`` are a sweep's lines. Raises ``RequestError`` for a global
+    batch that devices and micro-batches do not divide.
     """
-    trial = _Trial.of(record, others, links, fit or Fit([record, *others]))
+    trial = _Trial.of(record, fit, links)
     if trial is None:
         return None
     listed = trial.listed() if with_list else None
@@ -217,7 +217,7 @@ def step_models(record: TrialRecord, fit: Fit) -> tuple[StepModel, ...]:
 
     All say of it what was measured. Empty without a timeline.
     """
-    trial = _Trial.of(record, fit.records, (), fit)
+    trial = _Trial.of(record, fit)
     return () if trial is None else trial.models
 
 
@@ -232,7 +232,6 @@ class _Trial:
     """A measured trial, and the models that all say of it what was measured."""
 
     record: TrialRecord
-    others: Sequence[TrialRecord]
     fit: Fit
     timeline: GradientTimeline
     step_s: Estimate
@@ -241,14 +240,8 @@ class _Trial:
     drifted: tuple[StepModel, ...]  # the first, as computing may be in another trial
 
     @classmethod
-    def of(
-        cls,
-        record: TrialRecord,
-        others: Sequence[TrialRecord],
-        links: Sequence[Link],
-        fit: Fit,
-    ) -> _Trial | None:
-        alone, known = compute_of(record), wire_of(record, others, links)
+    def of(cls, record: TrialRecord, fit: Fit, links: Sequence[Link] = ()) -> _Trial | None:
+        alone, known = compute_of(record), wire_of(record, fit.records, links)
         timeline = record.steps.gradient_timeline if record.steps else None
         if alone is None or known is None or timeline is None:
             return None
@@ -266,7 +259,7 @@ class _Trial:
         models = [way(bare, cap, step_s.value) for way in WAYS]
         models += [WAYS[0](model, cap, step_s.value) for model in bent]
         drifted = [replace(models[0], compute=alone.compute.scaled(each)) for each in factors(alone.drift)]
-        return cls(record, others, fit, timeline, step_s, bare, tuple(models), tuple(drifted))
+        return cls(record, fit, timeline, step_s, bare, tuple(models), tuple(drifted))
 
     def predict(self, change: Change) -> Predicted:
         config, first, is_own_link = self.record.config, self.models[0], change.link_bits_per_s is None
@@ -274,7 +267,7 @@ class _Trial:
         self._check(setting)
         changes, micro_batch = set(setting.differences(config.setting)), config.micro_batch(setting)
         # of each the value taken, then what else it may be
-        passes = _passes_of_batch(self.record, micro_batch, first.compute.after_s, self.others)
+        passes = _passes_of_batch(self.record, micro_batch, first.compute.after_s, self.fit.records)
         links, casts = self._link(change), CASTS if "gradient_compression" in changes else CASTS[:1]
         rates = Rates(passes[0], links[0], casts[0])
         best_s = first_s = self._step_s(first, setting, rates)
@@ -383,7 +376,7 @@ class _Trial:
         if change.link_bits_per_s is None:
             return [None]
         own, n = self.bare.wire.s_per_byte, self.record.config.world_size
-        s_per_byte = link_s_per_byte(change.link_bits_per_s, n)
+        s_per_byte = bus_factor("all_reduce", n) / (PAYLOAD * change.link_bits_per_s / 8)
         bent = [s_per_byte * each for each in factors(LINK_WITHIN)]
         return [s_per_byte, *bent, *([own] if s_per_byte < own else [])]
 
@@ -414,11 +407,8 @@ USUAL_CAPS: tuple[BucketCap, ...] = ("default", 1.0, 5.0, 25.0, 100.0)  # where 
 
 def trial_to_ask(results: Facts) -> TrialRecord | None:
     """The headline, else of the trials that can be predicted from one of the most devices; None without."""
-    headline = results.headline
-    if headline is not None and can_be_asked(headline):
-        return headline
     able = [record for record in results.measured if can_be_asked(record)]
-    return max(able, key=lambda record: record.config.world_size, default=None)
+    return max(able, key=lambda each: (each is results.headline, each.config.world_size), default=None)
 
 
 def study_what_if(results: Facts) -> WhatIf | None:
@@ -432,5 +422,5 @@ def study_what_if(results: Facts) -> WhatIf | None:
             explored = results.study.knobs.explored().get("bucket_cap_mb")
             caps = dict.fromkeys([record.config.setting.bucket_cap_mb, *(explored or USUAL_CAPS)])
             changes = [Change(bucket_cap_mb=cap) for cap in caps]
-            return what_if(record, changes, others=results.measured, fit=results.fit, with_list=True)
+            return what_if(record, changes, results.fit, with_list=True)
     return None

@@ -77,10 +77,6 @@ class Estimate:
         """The estimate with a number added that is known."""
         return self.map(lambda each: each + amount)
 
-    def logarithm(self) -> Estimate:
-        """The estimate of the logarithm; the whole interval must be above 0."""
-        return self.map(math.log)
-
     def excludes(self, value: float) -> bool:
         """Whether the interval lies on one side of ``value``."""
         return not self.low <= value <= self.high

@@ -47,9 +47,9 @@ def cost_table(results: StudyResults) -> Table:
 def _shown(results: StudyResults) -> list[CostPoint]:
     """The default's points, and those of the setting to use; where that was not scaled, of the fastest.
 
-    None where no trial is on several devices: there is no choice.
+    None where all are on one number of devices: there is no choice.
     """
-    if not any(point.speedup for point in results.costs):
+    if len({point.at.world_size for point in results.costs}) < 2:
         return []
     use, scaled = results.recommendation, scaled_settings(results)
     of_use = (each for each in scaled if use and each.main.config.same_question(use.config))

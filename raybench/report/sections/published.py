@@ -125,7 +125,7 @@ def _here_words(row: PublishedRow) -> str:
     """In the figure's unit, a time too small or too large for it in s; and where it is of something else."""
     figure, config, value = row.figures[0], row.config, row.value
     unit, scaled = figure.unit, value.scaled(1 / UNITS[figure.unit])
-    if unit in ("h", "min", "ms") and not 0.1 <= abs(scaled.value) < 1000:
+    if unit in ("min", "ms") and not 0.1 <= abs(scaled.value) < 1000:
         unit, scaled = "s", value
     words = interval(scaled, _suffix(unit))
     others = [devices_of(config)] if config.world_size != figure.world_size else []

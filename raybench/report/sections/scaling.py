@@ -93,7 +93,7 @@ SPEEDUP = Column[Row]("speed-up", lambda row: speedup_cell(row.point.scaling), r
 EFFICIENCY: Column[Row] = numbers(
     "efficiency", lambda row: row.point.scaling.efficiency, percent, "", stays=True
 )
-STATUS = Column[Row]("status", lambda row: _status_cell(row.point.scaling))
+STATUS = Column[Row]("status", lambda row: row.point.scaling.status or "no baseline")
 
 
 def scaling_table(results: StudyResults) -> Table:
@@ -170,12 +170,6 @@ def _again_cell(scaling: Scaling) -> str:
     return f"{again[0]:.0%} to {again[1]:.0%}" if again is not None and not scaling.is_baseline else ""
 
 
-def _status_cell(scaling: Scaling) -> str:
-    if scaling.status is None:
-        return "no baseline"
-    return "baseline" if scaling.is_baseline else str(scaling.status)
-
-
 def overheads_table(results: StudyResults) -> Table:
     """What is lost and its communication, of every row on several devices; where it is strong, Amdahl's f."""
     is_strong = results.study.scaling.mode == "strong"
@@ -201,8 +195,8 @@ def overheads_table(results: StudyResults) -> Table:
     ]
     if is_strong:
         columns += [
-            numbers("Amdahl's f", lambda row: row[1].serial_fraction, _serial_fraction),
-            numbers("1/f", lambda row: row[1].serial_fraction, _limit),
+            numbers("Amdahl's f", lambda row: row[0].point.scaling.serial_fraction, _serial_fraction),
+            numbers("1/f", lambda row: row[0].point.scaling.serial_fraction, _limit),
         ]
     return make_table("Overhead by world size", caption, columns, rows)
 
@@ -284,7 +278,7 @@ def _draw_bars(settings: Sequence[Plotted], most: int) -> Figure:
         color = BAR_COLORS[_verdict(each)]
         for index, point in enumerate(each.points):
             at = place + 0.4 * (index - (len(each.points) - 1) / 2)
-            bar = _draw_bar(right, at, _rate(point), color if index else ONE_DEVICE, 0.36)
+            bar = _draw_bar(right, at, _rate(point), color if point.world_size > 1 else ONE_DEVICE, 0.36)
             right.bar_label(bar, [f"{point.world_size}"], padding=4, fontsize=9)
         size, speedup = each.main.world_size, each.main.scaling.over_one
         if speedup is not None:

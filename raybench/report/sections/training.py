@@ -176,7 +176,7 @@ def _points(comparison: Comparison | None) -> str:
 
 
 _METRICS: dict[str, Callable[[_Trained], str]] = {
-    "global batch": lambda each: f"{each.group.global_batch_size:,}",
+    "global batch": lambda each: f"{each.group.runs[0].result.global_batch_size:,}",
     "time per epoch": lambda each: plain_lasting(each.group.epoch_time_s),
     "total time": lambda each: plain_lasting(each.group.total_s),
     "samples/s": lambda each: known(_rate(each), interval),
@@ -201,7 +201,7 @@ _METRICS: dict[str, Callable[[_Trained], str]] = {
         each.group.peak_memory_bytes, lambda most: f"{figures(most / 2**20)} MiB"
     ),
     "utilization": lambda each: known(each.group.utilization, percent),
-    "epochs": lambda each: f"{each.group.num_epochs}{', stopped' if each.group.stopped_by else ''}",
+    "epochs": lambda each: f"{len(each.group.epochs)}{', stopped' if each.group.stopped_by else ''}",
     "seeds": lambda each: str(len(each.group.runs)),
 }
 # Where there are one device and several, and nothing else, these rows are columns.
@@ -238,9 +238,9 @@ def _caption(shown: Sequence[_Trained], left_out: int) -> str:
         return ""
     runs, spec = [run for each in shown for run in each.group.runs], shown[0].group.runs[0].spec
     numbers = [len(each.group.runs) for each in shown]
-    epochs = plural(max(each.group.num_epochs for each in shown), "epoch")
+    epochs = plural(max(len(each.group.epochs) for each in shown), "epoch")
     words = [f"After {epochs}, n = {number_words(numbers, 'seed')}; an epoch's time is without evaluation."]
-    if max(each.group.num_epochs for each in shown) > 1:
+    if max(len(each.group.epochs) for each in shown) > 1:
         words.append("Times of an epoch leave out the first, which warms up.")
         words.append(f"As good, and converged: within {spec.tolerance_points:g} points.")
     elif max(numbers) > 1:
@@ -334,7 +334,7 @@ def draw_training(results: StudyResults) -> Figure | None:
     panels = [each for each in ((ACCURACY, 100.0, accuracy), (LOSS, 1.0, loss)) if each[2]]
     if training is None or not panels:
         return None
-    target = training.spec.target_accuracy
+    target = training.groups[0].runs[0].spec.target_accuracy
     figure, axes = make_figure(max(3.4 * len(panels), 5.0), 3.5, columns=len(panels))
     for panel, (name, scale, shown) in zip(axes, panels, strict=True):
         draw_lines(panel, shown, scale)

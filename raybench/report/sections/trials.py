@@ -20,7 +20,7 @@ def failures_words(records: Sequence[TrialRecord]) -> str:
     """How many failed, in which states, and the commonest reason of each state."""
     words = []
     for state, number in Counter(record.state for record in records).most_common():
-        reasons = Counter(_first_line(record.reason) for record in records if record.state == state)
+        reasons = Counter(_short(record.reason) for record in records if record.state == state)
         words.append(f"{number} {state} ({reasons.most_common(1)[0][0]})")
     return ", ".join(words)
 
@@ -29,7 +29,7 @@ def nothing_fits(results: StudyResults) -> list[str]:
     """Where the probes of the largest batch are all that there is, and none fits."""
     if not results.largest or any(each.batch_size for each in results.largest):
         return []
-    reasons = dict.fromkeys(_first_line(each.reason) for each in results.largest)
+    reasons = dict.fromkeys(_short(each.reason) for each in results.largest)
     return [f"no trial completed: no batch fits in memory ({'; '.join(reasons)})"]
 
 
@@ -44,9 +44,8 @@ def missing_target(results: StudyResults) -> list[str]:
     return [f"no trial completed on {results.devices(target)}{why}"]
 
 
-def _first_line(reason: str | None) -> str:
-    line = (reason or "").strip().splitlines()[0] if reason and reason.strip() else "no reason given"
-    return shorten(line, LONGEST_REASON, placeholder=" ...")
+def _short(reason: str | None) -> str:
+    return shorten(reason or "", LONGEST_REASON, placeholder=" ...") or "no reason given"
 
 
 def every_trial_table(results: StudyResults) -> Table:

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -51,7 +51,6 @@ class CUDADevice(Device):
     matrix_side = 8192
     overcommits = False
     tells_utilization = True
-    drives_several = True
     frees_waiting_ranks = False  # a rank in an NCCL kernel waits for ever
     # NCCL connects an algorithm, with its buffers, when it first takes it: for small messages, for large ones
     first_transfers: tuple[int, ...] = (1, 8 * 2**20)
@@ -102,9 +101,9 @@ class CUDADevice(Device):
         """A new one."""
         return CUDAStopwatch(self.torch_device)
 
-    def moment(self) -> CUDAMoment:
-        """An event on the current stream."""
-        return CUDAMoment(self.torch_device)
+    def moment(self) -> Moment:
+        """An event without a time, on the current stream."""
+        return cast(Moment, torch.cuda.current_stream(self.torch_device).record_event())
 
     def tune_pause(self) -> None:
         """Time the cycles that a pause counts, at the clock of now: right after work."""
@@ -283,22 +282,6 @@ def networks_in(log: str) -> str | None:
 
 def _tf32() -> list[str]:
     return [switch.fp32_precision for switch in TF32]
-
-
-class CUDAMoment(Moment):
-    """An event without a time."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-        self._event.record(torch.cuda.current_stream(device))
-
-    def passed(self) -> bool:
-        """Whether the stream has come past the event."""
-        return bool(self._event.query())  # type: ignore[no-untyped-call]
-
-    def wait(self) -> None:
-        """Until it has."""
-        self._event.synchronize()
 
 
 class CUDAStopwatch(Stopwatch):

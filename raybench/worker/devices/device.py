@@ -64,14 +64,16 @@ class Stopwatch:
 
 
 class Moment:
-    """A place in the work that was given to the device; on CPUs that is done when the call returns."""
+    """A place in the work that was given to the device, as torch.cuda.Event is one; on CPUs that is done when
+    the call returns.
+    """
 
-    def passed(self) -> bool:
+    def query(self) -> bool:
         """Whether the device has done all work before it."""
         return True
 
-    def wait(self) -> None:
-        """Until it has."""
+    def synchronize(self) -> None:
+        """Wait until it has."""
 
 
 class UtilizationMeter:
@@ -99,7 +101,6 @@ class Device:
     matrix_side = 1024  # of square matrices whose product reaches the device's peak
     overcommits = True  # gives memory that it has not, and ends the process that uses it
     tells_utilization = False  # and the clock and temperature of this rank's device alone
-    drives_several = False  # whether one process may compute on several, as torch.nn.DataParallel does
     frees_waiting_ranks = True  # whether a rank in a collective is freed when its group is destroyed
     # elements of the all-reduces that make a data group take its memory
     first_transfers: tuple[int, ...] = (1,)

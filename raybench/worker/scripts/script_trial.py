@@ -166,8 +166,8 @@ class ScriptTrial:
         reports = self._reports()
         if reports is None:
             raise InvalidTrialError(
-                "the script made no step of a torch.optim optimizer (processes that it starts are not timed); one "
-                f"that goes on from a checkpoint may have found that of an earlier trial{HINT}"
+                "the script made no step of a torch.optim optimizer: processes that it starts are not timed, "
+                f"and one that goes on from a checkpoint may have found that of an earlier trial{HINT}"
             )
         about = [report.about for report in reports]
         self._check(about)

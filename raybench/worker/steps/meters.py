@@ -54,7 +54,7 @@ class BlockMeters:
         """All steps of the block are given: looks when the device has come to ``late``, one of the last."""
         if variant not in (self._measured, *CLOCKED):
             return
-        late.wait()  # delays no step
+        late.synchronize()  # delays no step
         device, look = self._device, self._round
         throttled = device.throttled()
         if throttled is not None:
@@ -129,7 +129,7 @@ def _use(step: Callable[[], None], step_s: float, device: Device, seconds: float
             step()
             given.append(device.moment())
             if len(given) > STEPS_AHEAD:
-                given.popleft().wait()
+                given.popleft().synchronize()
             after_step()
 
     run(STEPS_AHEAD + math.ceil(LEAD_S / step_s))

@@ -195,22 +195,14 @@ def _hooked(parameters: list[nn.Parameter], mark: Callable[[int], None]) -> Iter
 
     Hooks of one node run in the order in which they came: DDP's came first, and it keeps the node.
     """
-    handles = []
-    for index, parameter in enumerate(parameters):
-        function = parameter.view_as(parameter).grad_fn
-        assert function is not None
-        node = function.next_functions[0][0]
-        assert node is not None
-
-        def hear(*_: Any, index: int = index) -> None:
-            mark(index)
-
-        handles.append(node.register_hook(hear))
-    try:
+    with ExitStack() as hooks:
+        for index, parameter in enumerate(parameters):
+            function = parameter.view_as(parameter).grad_fn
+            assert function is not None
+            node = function.next_functions[0][0]
+            assert node is not None
+            hooks.callback(node.register_hook(lambda *_, index=index: mark(index)).remove)
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 DP_PARTS: tuple[DataParallelPart, ...] = ("scatter", "replicate", "gather")

@@ -257,14 +257,14 @@ class MeasuringLoop:
         timed, ahead = self._device.moment(), deque[Moment]()
         all_arrived: Callable[[], bool] | None = None
         while True:
-            if all_arrived is None and timed.passed():
+            if all_arrived is None and timed.query():
                 all_arrived = self._team.arrived()
             if all_arrived is not None and all_arrived():
                 return
             run.step()
             ahead.append(self._device.moment())
             if len(ahead) > STEPS_AHEAD:
-                ahead.popleft().wait()
+                ahead.popleft().synchronize()
 
     def _losses_are_finite(self, order: Sequence[VariantRun]) -> bool:
         finite = True

@@ -282,7 +282,7 @@ def device_ids(team: Team, device: Device) -> list[int]:
 
     Raises ``InvalidTrialError`` where one process cannot drive them all.
     """
-    if not device.drives_several:
+    if device.kind != "cuda":
         raise InvalidTrialError("strategy dp exists on GPUs only")
     places: list[tuple[str, str]] = team.gather((host_id(), gpu_uuid(device.torch_device)))
     if len({host for host, _ in places}) > 1:

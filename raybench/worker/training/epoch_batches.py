@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, default_collate
@@ -92,12 +93,6 @@ class Part:
     seed: int  # of what is random in the samples
 
 
-def even_sizes(total: int, parts: int) -> list[int]:
-    """``parts`` whole numbers that add up to ``total`` and differ by 1 at most, the larger first."""
-    base, more = divmod(total, parts)
-    return [base + (place < more) for place in range(parts)]
-
-
 def split(
     order: Sequence[int], *, step_size: int, ranks: int, rank: int, micro_batches: int, seed: int
 ) -> list[list[Part]]:
@@ -110,14 +105,11 @@ def split(
     steps = []
     for number, begin in enumerate(range(0, len(order), step_size)):
         step = order[begin : begin + step_size]
-        shares = even_sizes(len(step), ranks)
-        at = sum(shares[:rank])
-        parts = []
-        for micro_batch, size in enumerate(even_sizes(shares[rank], micro_batches)):
-            place = (number * ranks + rank) * micro_batches + micro_batch
-            indices = tuple(step[at : at + size]) or tuple(step[:2])
-            parts.append(Part(indices, size, len(step), (seed * PRIME + place) % MOST_SEEDS))
-            at += size
+        first, parts = (number * ranks + rank) * micro_batches, list[Part]()
+        own = np.array_split(step, ranks)[rank]  # sizes differ by 1 at most, the larger first
+        for place, indices in enumerate(np.array_split(own, micro_batches), start=first):
+            seed_of = (seed * PRIME + place) % MOST_SEEDS
+            parts.append(Part(tuple(indices.tolist()) or tuple(step[:2]), len(indices), len(step), seed_of))
         steps.append(parts)
     return steps
 

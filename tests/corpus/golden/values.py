@@ -169,7 +169,6 @@ def _what_if(directory: Path) -> dict[str, Row]:
     record = trial_to_ask(results)
     if record is None:
         return {}
-    others = [each for each in results.measured if each.trial_id != record.trial_id] + [record]
     found: dict[str, Row] = {}
     names = ("num_buckets", "step_time_s", "exposed_s", "throughput_samples_per_s", "gain", "measured_s")
     for change in CHANGES:
@@ -177,7 +176,7 @@ def _what_if(directory: Path) -> dict[str, Row]:
             f"{name}={value}" for name, value in dataclasses.asdict(change).items() if value is not None
         )
         try:
-            predictions = what_if(record, [change], others=others)
+            predictions = what_if(record, [change], results.fit)
         except RequestError:
             found[key] = {"is_refused": True}
             continue

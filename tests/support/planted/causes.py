@@ -14,12 +14,13 @@ import numpy as np
 
 from raybench.analysis.findings.case import Around
 from raybench.analysis.findings.finding import Finding, FindingName, Reason
-from raybench.analysis.results import StudyResults, analyse
+from raybench.analysis.results import StudyResults
 from raybench.machine.environment import Environment
 from raybench.machine.host import DeviceKind, Resources
 from raybench.plan.make_plan import make_plan
 from raybench.records.results import PCIeLink
 from raybench.spec.study import Study
+from tests.support.analysis import analyse
 from tests.support.planted.hardware import FakeHardware
 from tests.support.planted.noise import Noise
 from tests.support.planted.runner import FakeRunner, run_all

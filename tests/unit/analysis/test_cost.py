@@ -9,10 +9,10 @@ import pytest
 from numpy.typing import NDArray
 
 from raybench.analysis.cost import RUNS, _saved, costs, run_of
-from raybench.analysis.results import analyse
 from raybench.analysis.scaling import scaling
 from raybench.analysis.stats.statistics import NORMAL_95, Estimate, of_log, stdev
 from raybench.spec.study import MeasureSpec
+from tests.support.analysis import analyse
 from tests.support.planted import QUIET, FakeLearning, FakeRunner
 from tests.unit.studies import SIXTEEN_TENTHS, grid, measured, metered, planted, slowed, study, trained
 

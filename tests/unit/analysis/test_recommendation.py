@@ -10,11 +10,11 @@ from raybench.analysis.findings.finding import FindingName
 from raybench.analysis.findings.verifications import verifications
 from raybench.analysis.recommendation import Recommendation, recommendation
 from raybench.analysis.resolve import resolve
-from raybench.analysis.results import analyse
 from raybench.analysis.stats.verdict import Verdict
 from raybench.records.results import LossParity
 from raybench.spec import Setting
 from raybench.spec.knobs import KnobValue
+from tests.support.analysis import analyse
 from tests.support.planted import QUIET, FakeRunner, Noise, StepCosts, run_all
 from tests.unit.studies import asked, grid, searched, slowed, study, with_anchor
 

@@ -11,7 +11,6 @@ import torch.distributed as distributed
 
 from raybench.analysis.reference import KnownBuckets, bucket_sizes, without_batch
 from raybench.analysis.resolve import resolve
-from raybench.analysis.results import analyse
 from raybench.analysis.simulate.timeline import BucketCap, assign, bucket_limits
 from raybench.errors import RequestError
 from raybench.machine.host import Resources
@@ -22,6 +21,7 @@ from raybench.records.requests import Configuration
 from raybench.spec import Setting
 from raybench.spec.workloads import MLPSpec, TextSpec, VisionSpec, WorkloadSpec
 from raybench.workloads import build
+from tests.support.analysis import analyse
 from tests.support.planted import FakeRunner, StepCosts
 from tests.unit.runs import QUIET_ENOUGH, MemoryStore, run
 from tests.unit.studies import MIB, config, grid, measured, study

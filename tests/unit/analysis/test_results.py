@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from raybench.analysis.choice import is_default
-from raybench.analysis.results import analyse
 from raybench.spec import Setting
+from tests.support.analysis import analyse
 from tests.unit.studies import asked, failed, grid, searched, study
 
 DEFAULT = study(

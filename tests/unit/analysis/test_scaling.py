@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from raybench.analysis.scaling import Fit, Status, alongside, scaling, status
+from raybench.analysis.scaling import Fit, Status, alongside, scaling
 from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.spec.knobs import Setting
 from tests.support.planted import QUIET, FakeRunner, Noise, StepCosts, run_all, truth
-from tests.unit.studies import asked, failed, measured, request, study
+from tests.unit.studies import asked, measured, request, study
 
 
 def test_weak_scaling_without_noise_is_exact() -> None:
@@ -44,6 +46,9 @@ def test_strong_scaling_compares_with_the_global_batch() -> None:
     assert found.efficiency is not None
     assert found.efficiency.value == pytest.approx(0.020 / 0.008 / 4)
     assert found.throughput_samples_per_s.value == pytest.approx(64 / 0.008)
+    # Karp and Flatt's: (1/S - 1/n) / (1 - 1/n)
+    assert found.serial_fraction is not None
+    assert found.serial_fraction.value == pytest.approx((1 / 2.5 - 1 / 4) / (1 - 1 / 4))
     assert found.status is Status.POOR
 
 
@@ -52,6 +57,8 @@ def test_one_device_is_its_own_baseline() -> None:
     found = scaling(record)
     assert found.efficiency is not None
     assert (found.efficiency.value, found.efficiency.half_width) == (1.0, 0.0)
+    assert found.status == "baseline"
+    assert found.serial_fraction is None
     assert found.efficiency.n == len(record.steps.rounds if record.steps else ())
 
 
@@ -66,8 +73,9 @@ def test_status_words(exposed_s: float, word: str) -> None:
 def test_negative_needs_an_interval_below_1() -> None:
     """A speed-up of 0.95 [0.85, 1.05] is a poor one: that it is slower than one device is not known."""
     unsure, sure = Estimate(0.95, 0.85, 1.05, 10), Estimate(0.95, 0.92, 0.98, 10)
-    assert status(unsure, unsure.scaled(0.5)) is Status.POOR
-    assert status(sure, sure.scaled(0.5)) is Status.NEGATIVE
+    found = scaling(measured(StepCosts(plain_s=0.01)))
+    for speedup, word in ((unsure, Status.POOR), (sure, Status.NEGATIVE)):
+        assert replace(found, speedup=speedup, efficiency=speedup.scaled(0.5)).status is word
 
 
 def test_without_plain_the_smallest_world_size_is_the_base() -> None:
@@ -84,6 +92,7 @@ def test_without_plain_the_smallest_world_size_is_the_base() -> None:
     assert found.efficiency is not None
     assert found.speedup.low <= 4 * 0.012 / 0.018 <= found.speedup.high
     assert found.efficiency.value == pytest.approx(found.speedup.value / 4)
+    assert found.serial_fraction is None  # which is of a speed-up over one
     smallest = Fit(records).scaling(records[1]).efficiency
     assert smallest is not None
     assert smallest.value == 1.0
@@ -94,11 +103,6 @@ def test_other_settings_are_no_base() -> None:
     costs = StepCosts(plain_s=0.01, missing={"plain": "out of memory"})
     records = [measured(costs, world_size=n, setting=Setting(batch_size=n)) for n in (2, 4)]
     assert Fit(records).scaling(records[1]).baseline is None
-
-
-def test_a_trial_that_failed_has_no_numbers() -> None:
-    with pytest.raises(ValueError, match="oom"):
-        scaling(failed(request()))
 
 
 def anchored(winner: Setting, default: Setting, slow: float = 1.0) -> TrialRecord:

@@ -2,7 +2,6 @@
 
 import pytest
 
-from raybench.analysis.results import analyse
 from raybench.analysis.stats.statistics import Estimate, geometric
 from raybench.analysis.stats.verdict import Verdict
 from raybench.analysis.training import TrainedRun, parity
@@ -10,6 +9,7 @@ from raybench.plan.training import training_requests
 from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
 from raybench.records.results import Epoch, TrainingResult
+from tests.support.analysis import analyse
 from tests.support.planted import FakeLearning, FakeRunner, to_record
 from tests.unit.studies import cured_study, planned_training, trained_study
 
@@ -214,7 +214,7 @@ def test_a_training_that_was_stopped_early_is_compared_after_as_many_epochs():
     (two,) = [group for group in found.groups if group.world_size == 2]
     comparison = found.comparison(two)
     assert comparison is not None
-    assert comparison.group.num_epochs == comparison.base.num_epochs == 2
+    assert len(comparison.group.epochs) == len(comparison.base.epochs) == 2
     assert comparison.epoch_speedup is not None
     assert comparison.epoch_speedup.value == pytest.approx(2.0)
 
@@ -252,7 +252,9 @@ def test_without_a_target_or_without_reaching_it():
 def test_a_cure_is_compared_with_the_default_and_with_its_own_one_device() -> None:
     found = cured_study().training
     assert found is not None
-    kinds = [(group.world_size, group.global_batch_size, group.changes) for group in found.groups]
+    kinds = [
+        (group.world_size, group.runs[0].result.global_batch_size, group.changes) for group in found.groups
+    ]
     words = "batch 512, accumulation 4"
     assert kinds == [(1, 32, ""), (1, 512, words), (2, 32, ""), (2, 512, words)]
     assert [(each.group.changes, each.base.changes, each.base.world_size) for each in found.comparisons] == [

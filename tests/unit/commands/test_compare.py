@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from raybench.analysis.findings.finding import FindingName
 from raybench.analysis.resolve import resolve
 from raybench.commands import compare_run
 from raybench.commands.compare import CompareOptions
@@ -83,12 +84,31 @@ def test_a_figure_has_the_interval_of_its_report(tmp_path: Path) -> None:
     two = planted(tmp_path, "two", 0.0104, 0.0021, seed=2, quiet=True, machine=machine)
     side = compare_run._side(one, "one", make_console(io.StringIO()))
     with ResultsDirectory.open_readonly(one) as store:
-        reported = analysed(store).results
+        reported = analysed(store)
     for results in (side.results, read_source([one], None).facts):
         assert results is not None
         assert results.headline_scaling == reported.headline_scaling
     assert side.results.fit.pool.spreads != resolve(reported.study, reported.records).fit.pool.spreads
     assert printed(one, two, fail_if_slower=0.0)[0] == 1  # starts differ by less than 4%
+
+
+def test_a_side_says_what_its_report_says_of_what_was_not_reached(tmp_path: Path) -> None:
+    """As "nothing: no loss is large and certain enough to act on" where no other setting was measured."""
+    one, two = (
+        planted(tmp_path, name, 0.010, 0.0, seed, quiet=True, batches=[32, 64])
+        for name, seed in (("one", 1), ("two", 2))
+    )
+    for directory in (one, two):
+        trials = directory / "trials.jsonl"
+        lines = trials.read_text().splitlines(keepends=True)
+        trials.write_text("".join(line for line in lines if '"batch_size":64' not in line))
+    side = compare_run._side(one, "one", make_console(io.StringIO()))
+    with ResultsDirectory.open_readonly(one) as store:
+        reported = analysed(store)
+    assert FindingName.NOT_REACHED in [each.name for each in side.results.diagnosis]
+    assert side.results.diagnosis == reported.diagnosis
+    assert printed(one, two, summary=tmp_path / "summary.md")[0] == 0
+    assert "Not known yet: no other setting was measured." in (tmp_path / "summary.md").read_text()
 
 
 def test_a_side_without_numbers_says_why(tmp_path):

@@ -6,7 +6,7 @@ import sys
 import pytest
 from rich.console import Console
 
-from raybench.commands.console import make_console
+from raybench.commands.console import PIPED_WIDTH, make_console
 from raybench.commands.progress import Display
 from raybench.records.messages import Progress
 from raybench.report.table import Column, make_table, rich_table, width_on
@@ -26,6 +26,13 @@ def test_a_piped_table_is_as_wide_as_what_is_in_it(capsys: pytest.CaptureFixture
         assert 15 < max(map(len, told.splitlines())) < 30
     terminal = Console(force_terminal=True, width=COLUMNS, file=io.StringIO())
     assert width_on(terminal) == COLUMNS
+
+
+def test_piped_nothing_is_wider_than_the_variable_columns_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert make_console(io.StringIO()).width == PIPED_WIDTH
+    monkeypatch.setenv("COLUMNS", "72")
+    assert make_console(io.StringIO()).width == 72
 
 
 def test_phases_and_time_left_are_shown(capsys):

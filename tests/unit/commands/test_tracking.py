@@ -19,6 +19,7 @@ from raybench.machine.host import Resources
 from raybench.records.store import ResultsDirectory
 from raybench.spec import Setting
 from raybench.workloads import Checked
+from tests.support.analysis import analyse
 from tests.unit.studies import asked, failed, grid, study
 
 
@@ -90,8 +91,6 @@ def test_of_a_script_only_what_is_known_of_it_is_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody knows its buckets and accumulation, nor, on several devices, whether it has DDP."""
-    from raybench.analysis.results import analyse
-
     logged: list[Any] = []
     monkeypatch.setattr(tracking, "_TRACKERS", {"wandb": lambda *given: logged.append(given)})
     script = {"script": "train.py", "args": "--bs {batch_size}"}
@@ -105,8 +104,6 @@ def test_of_a_script_only_what_is_known_of_it_is_logged(
 
 
 def test_a_trial_without_figures_has_its_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from raybench.analysis.results import analyse
-
     logged: list[Any] = []
     monkeypatch.setattr(tracking, "_TRACKERS", {"wandb": lambda *given: logged.append(given)})
     spec = study()

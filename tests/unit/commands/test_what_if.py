@@ -9,7 +9,6 @@ import pytest
 from typer.testing import CliRunner
 
 from raybench import study as command_line
-from raybench.analysis.results import analyse
 from raybench.analysis.simulate.what_if import Change, study_what_if
 from raybench.commands.console import make_console
 from raybench.commands.predict import PredictOptions
@@ -19,6 +18,7 @@ from raybench.machine import environment as environments
 from raybench.records.record import TrialRecord
 from raybench.records.store import ResultsDirectory
 from raybench.report.sections.settings import buckets_table, buckets_words
+from tests.support.analysis import analyse
 from tests.support.planted import QUIET, StepCosts
 from tests.unit.analysis.simulate.planted import trial
 from tests.unit.studies import measured, study

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from raybench.analysis.findings.finding import FindingName, Reason
-from raybench.analysis.results import analyse
 from raybench.machine.host import Resources
 from raybench.plan.make_plan import make_plan
 from raybench.plan.notes import NoteKind
@@ -16,6 +15,7 @@ from raybench.plan.trials import Plan
 from raybench.records.messages import Outcome, Progress
 from raybench.records.record import State
 from raybench.records.requests import TrialRequest
+from tests.support.analysis import analyse
 from tests.support.planted import FakeRunner
 from tests.unit.runs import QUIET_ENOUGH, run
 from tests.unit.studies import study

@@ -9,7 +9,6 @@ import pytest
 
 from raybench.analysis.choice import is_default
 from raybench.analysis.largest_batch import largest_fits_of
-from raybench.analysis.results import analyse
 from raybench.commands.console import make_console
 from raybench.commands.process import NOTHING_COMPLETED
 from raybench.commands.report import write_and_print
@@ -28,6 +27,7 @@ from raybench.report.answer import answer_of
 from raybench.report.document import write_report
 from raybench.report.sections.settings import largest_table
 from raybench.report.terminal import print_summary
+from tests.support.analysis import analyse
 from tests.support.planted import FakeHardware, FakeRunner, Noise
 from tests.unit.calls import calls
 from tests.unit.runs import MemoryStore
@@ -335,7 +335,7 @@ def test_the_report_and_the_records_on_disk(tmp_path, capsys):
         assert store.study().knobs.batch_size == ("max",)
         records = store.records()
     assert all(record.probe.memory_limit_bytes == (MEMORY,) * 2 for record in probes(records) if record.probe)
-    write_report(path, analyse(plan.study, records), {})
+    write_report(path, analyse(plan.study, records))
     text = (path / "report" / "report.md").read_text()
     assert "The largest batch that fits" in text
     rows = (path / "report" / "summary.csv").read_text().splitlines()

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from raybench.analysis.results import analyse
 from raybench.driver.groups import MAX_LOST_STARTS
 from raybench.driver.session import Session
 from raybench.driver.time_budget import LEAST_ROUNDS_S, TimeBudget
@@ -24,6 +23,7 @@ from raybench.records.requests import Configuration, StepsRequest, TrialRequest
 from raybench.records.store import ResultsDirectory
 from raybench.report.answer import answer_of
 from raybench.spec import Setting
+from tests.support.analysis import analyse
 from tests.support.planted import CostModel, FakeRunner, StepCosts
 from tests.unit.runs import QUIET_ENOUGH, ClockRunner, Failing, MemoryStore, Watched, run
 from tests.unit.studies import study

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import pytest
 
 from raybench.analysis.labels import trial_words
-from raybench.analysis.results import analyse
 from raybench.commands.progress import outcome_words
 from raybench.driver.time_budget import TimeBudget
 from raybench.machine.host import Resources
@@ -15,6 +14,7 @@ from raybench.plan.training import training_requests
 from raybench.plan.trials import Plan
 from raybench.records.messages import Progress
 from raybench.records.requests import TrialRequest
+from tests.support.analysis import analyse
 from tests.support.planted import FakeLearning, FakeRunner
 from tests.unit.runs import QUIET_ENOUGH, ClockRunner, MemoryStore, run
 from tests.unit.studies import study

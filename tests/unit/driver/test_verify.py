@@ -14,7 +14,7 @@ from rich.console import Console
 from raybench.analysis.findings.diagnose import Diagnosis
 from raybench.analysis.findings.finding import Finding, FindingName, Severity
 from raybench.analysis.findings.verifications import Verified, verdict_of
-from raybench.analysis.results import StudyResults, analyse
+from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.stats.verdict import gain_of
 from raybench.commands.runs import plan_lines
@@ -37,6 +37,7 @@ from raybench.report.sections.settings import verification_table
 from raybench.report.table import NONE
 from raybench.report.terminal import print_summary
 from raybench.spec import Setting
+from tests.support.analysis import analyse
 from tests.support.planted import FakeRunner, StepCosts
 from tests.unit.runs import QUIET_ENOUGH, ClockRunner, Failing, MemoryStore, run
 from tests.unit.studies import study
@@ -315,7 +316,7 @@ def test_report_and_terminal_say_by_how_much(propose: Any, tmp_path: Path) -> No
         "static_graph": "refuted",
         NONE: "needs you",
     }
-    write_report(tmp_path, results, {})
+    write_report(tmp_path, results)
     text = (tmp_path / "report" / "report.md").read_text()
     assert "## Verified by experiment" in text
     assert "## Verified by experiment" in (tmp_path / "report" / "diagnosis.md").read_text()
@@ -332,7 +333,7 @@ def test_a_refuted_change_is_advised_nowhere_and_a_confirmed_one_first(propose: 
     results = analyse(plan.study, store.records)
     change = next(each.words for each in answer(results) if each.question == "What to change")
     assert re.fullmatch(r"Use bf16 compression: 1\.\d\d times the default's speed on 2 devices\.", change)
-    write_report(tmp_path, results, {})
+    write_report(tmp_path, results)
     diagnosis = (tmp_path / "report" / "diagnosis.md").read_text()
     assert "Confirmed: bf16 compression, " in diagnosis
     assert "Refuted: static_graph, " in diagnosis

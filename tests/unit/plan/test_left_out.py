@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from raybench.analysis.results import analyse
 from raybench.commands.notes import left_out_words
 from raybench.machine.host import Resources
 from raybench.plan.make_plan import make_plan
 from raybench.plan.notes import Note, NoteKind, Stage, left_out
 from raybench.plan.space import SearchSpace
+from tests.support.analysis import analyse
 from tests.support.planted import FakeRunner, run_all
 from tests.unit.runs import run
 from tests.unit.studies import study

@@ -3,7 +3,6 @@
 import pytest
 from pydantic import ValidationError
 
-from raybench.analysis.results import analyse
 from raybench.commands.progress import outcome_words
 from raybench.commands.runs import plan_lines
 from raybench.machine.host import Resources
@@ -16,6 +15,7 @@ from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, TrainingRequest
 from raybench.records.results import Epoch
 from raybench.report.sections.training import training_table
+from tests.support.analysis import analyse
 from tests.support.planted import FakeLearning, FakeRunner
 from tests.unit.runs import QUIET_ENOUGH, MemoryStore, run
 from tests.unit.studies import study
@@ -160,7 +160,7 @@ def test_what_was_stopped_is_compared_after_equally_many_epochs():
     stopped = next(each for each in results.training.changed if each.group.config.setting.batch_size == 64)
     after_one = 100 * (0.6 - 0.8) * (1 - 1 / 2.718281828)
     assert stopped.difference_points.value == pytest.approx(after_one, abs=0.05)
-    assert stopped.base.num_epochs == stopped.group.num_epochs == 1
+    assert len(stopped.base.epochs) == len(stopped.group.epochs) == 1
     difference = stopped.group.final_accuracy.value - stopped.base.final_accuracy.value
     assert 100 * difference == pytest.approx(stopped.difference_points.value)
     table = training_table({"": results})

@@ -2,17 +2,18 @@
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from pydantic import ValidationError
 
+from raybench.analysis.largest_batch import LargestFit
 from raybench.errors import RequestError
 from raybench.machine.host import Resources
 from raybench.plan.make_plan import make_plan, powers_of_two
 from raybench.plan.trials import Plan, Suggestion
 from raybench.records.requests import StepsRequest, TrialRequest
 from raybench.spec import Setting
-from raybench.spec.knobs import Knobs, KnobValue, changed_setting
 from raybench.spec.load import load_study
 from raybench.spec.user_input import to_toml
 from tests.unit.studies import study
@@ -203,25 +204,25 @@ def test_under_strong_scaling_accumulation_leaves_the_passes_as_they_are():
     assert passes == {2, 8}  # samples of one device and pass
 
 
-def test_beside_another_knob_the_default_keeps_its_largest_batch():
-    knobs = Knobs(batch_size=("max", 16), precision=("fp32", "bf16"), gradient_accumulation=(1, 4))
-
-    def largest(setting: Setting) -> int:
-        return 64 if setting.precision == "fp32" else 128
-
-    default = knobs.default("cpu", largest)
-
-    def found(changes: dict[str, KnobValue], *, whole_steps: bool = False) -> Setting | None:
-        return changed_setting(default, changes, largest, whole_steps=whole_steps)
-
-    assert found({"batch_size": "max"}) == Setting(batch_size=64)
-    assert found({"batch_size": 16}) == Setting(batch_size=16)
-    assert found({"precision": "bf16"}) == Setting(batch_size=64, precision="bf16")
-    accumulated = {"gradient_accumulation": 4}
-    assert found(accumulated) == Setting(batch_size=64, gradient_accumulation=4)
-    assert found(accumulated, whole_steps=True) == Setting(batch_size=256, gradient_accumulation=4)
-    last = {"batch_size": 16, "precision": "bf16", "gradient_accumulation": 4}
-    assert found(last, whole_steps=True) == Setting(**{**last, "batch_size": 64})
+@pytest.mark.parametrize("mode", ["weak", "strong"])
+def test_beside_another_knob_the_default_keeps_its_largest_batch(mode):
+    """Under strong scaling that of a step, which accumulation raises."""
+    knobs = {"batch_size": ["max", 16], "precision": ["fp32", "bf16"], "gradient_accumulation": [1, 4]}
+    planned = plan(4, knobs=knobs, search={"method": "ablation"}, scaling={"mode": mode})
+    sizes = {"fp32": 64, "bf16": 128}
+    fits = [
+        LargestFit(each, planned.target, sizes[each.precision], None, is_invalid=False, reason="")
+        for each in planned.combinations()
+    ]
+    found = [each.setting for each in replace(planned, fits=tuple(fits)).suggestions()]
+    batch, last = (256, 64) if mode == "strong" else (64, 16)
+    assert found == [
+        Setting(batch_size=64),
+        Setting(batch_size=16),
+        Setting(batch_size=64, precision="bf16"),
+        Setting(batch_size=batch, gradient_accumulation=4),
+        Setting(batch_size=last, precision="bf16", gradient_accumulation=4),
+    ]
 
 
 def test_one_change_of_a_grid_is_one_difference_whatever_the_scaling():

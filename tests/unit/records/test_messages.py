@@ -74,6 +74,7 @@ def test_nodes_are_counted_by_where_the_ranks_stand():
     [
         ("no file a\udcff", r"no file a\udcff"),
         ("\x1b[2J\nline\u202e", r"\x1b[2J line\u202e"),
+        ("a\U0001000c", r"a\U0001000c"),
         ("x" * 5_000_000, "x" * (LONGEST_LINE - 3) + "..."),
         ("", "crashed"),
         ("é 日本 👍", "é 日本 👍"),

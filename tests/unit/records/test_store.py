@@ -331,8 +331,6 @@ def test_the_same_goes_on(path):
     ResultsDirectory.create(path, STUDY, ENVIRONMENT).close()
     with ResultsDirectory.resume(path) as results:
         results.check_same(STUDY, ENVIRONMENT)
-        never = STUDY.scaling.model_copy(update={"as_if": ()})  # as it was written before it could be unset
-        results.check_same(STUDY.model_copy(update={"scaling": never}), ENVIRONMENT)
         longer = STUDY.model_copy(
             update={"time_budget_seconds": 60.0, "measure": MeasureSpec(timeout_seconds=900, starts=3)}
         )

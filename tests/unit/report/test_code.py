@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
 from raybench.analysis.recommendation import Recommendation
-from raybench.analysis.results import StudyResults, analyse
+from raybench.analysis.results import StudyResults
 from raybench.machine.host import KEPT_BY_MALLOC
 from raybench.report.code import (
     ARGUMENTS,
@@ -33,6 +33,7 @@ from raybench.report.document import write_report
 from raybench.report.table import NONE
 from raybench.spec import OptimizerSpec, Setting
 from raybench.spec.workloads import CLIPPING, VisionSpec
+from tests.support.analysis import analyse
 from tests.support.planted import StepCosts
 from tests.unit.studies import config, exactly, exactly_strong, grid, planted, searched, study
 
@@ -277,7 +278,7 @@ def test_where_one_device_is_advised_the_code_is_of_one(mode: str, costs: Callab
 
 
 def test_both_documents_end_with_it(tmp_path: Path) -> None:
-    write_report(tmp_path, results(), {"packages": {"torch": "2.14.1"}})
+    write_report(tmp_path, results())
     markdown = (tmp_path / "report" / "report.md").read_text()
     page = (tmp_path / "report" / "report.html").read_text()
     last = markdown[markdown.rindex("\n## ") :]

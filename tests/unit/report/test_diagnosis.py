@@ -10,10 +10,10 @@ from pathlib import Path
 from rich.console import Console
 
 from raybench.analysis.findings.case import Around
-from raybench.analysis.results import analyse
 from raybench.report.document import diagnosis_markdown, write_report
 from raybench.report.terminal import print_summary
 from raybench.spec import Setting
+from tests.support.analysis import analyse
 from tests.unit.studies import SIXTEEN_TENTHS, asked, exactly, failed, measured, planted, study
 
 FOUR = {
@@ -48,7 +48,7 @@ def test_a_study_whose_trials_all_crashed_names_error_place_and_command(tmp_path
     command = "python -m raybench.study scaling --resume --output mine"
     around = Around(goes_on=command, left_out=("17 of 18 trials of the curves",))
     results = analyse(spec, records, around=around)
-    write_report(tmp_path, results, {})
+    write_report(tmp_path, results)
     diagnosis = (tmp_path / "report" / "diagnosis.md").read_text()
     assert (
         "In every row: devices = 2; role = scaling; state = crashed." in diagnosis

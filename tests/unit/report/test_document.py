@@ -4,33 +4,30 @@ from __future__ import annotations
 
 import html
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from raybench.analysis.results import analyse
+from raybench.analysis.findings.case import Around
+from raybench.machine.gpus import Gpu
 from raybench.records.record import TrialRecord
 from raybench.report.answer import SMOKE, Clause, answer
 from raybench.report.document import write_report
 from raybench.report.finding_texts import evidence, next_step
 from raybench.report.pages import make_pages
 from raybench.spec import Setting
+from tests.support.analysis import analyse
 from tests.support.planted import STARTED_AT, FakeRunner, Noise
-from tests.unit.studies import asked, grid, searched, study
+from tests.unit.studies import MACHINE, asked, grid, searched, study
 
 SPEC = study(
     knobs={"batch_size": [512, 32, 128], "precision": ["fp32", "bf16"]},
     search={"method": "optuna", "trials": 6},
 )
 PLOTS = ("scaling", "waterfall")
-ENVIRONMENT = {
-    "hostname": "a<b>",
-    "memory_bytes": 8 << 30,
-    "governor": None,
-    "packages": {"torch": "2.14.1"},
-    "gpus": [{"name": "H200", "memory_bytes": 139 << 30}],
-    "addresses": ["10.0.0.1", "10.0.0.2"],
-}
+GPU = Gpu(name="H200", memory_bytes=139 << 30)
+AROUND = Around(MACHINE.model_copy(update={"hostname": "a<b>", "gpus": (GPU,)}))
 
 
 def failure(reason: str) -> TrialRecord:
@@ -56,7 +53,7 @@ def records() -> list[TrialRecord]:
 @pytest.fixture(scope="module")
 def directory(records: list[TrialRecord], tmp_path_factory: pytest.TempPathFactory, pictures: None) -> Path:
     path = tmp_path_factory.mktemp("a study")
-    write_report(path, analyse(SPEC, records), ENVIRONMENT)
+    write_report(path, analyse(SPEC, records, AROUND))
     return path
 
 
@@ -88,7 +85,7 @@ def test_html_needs_nothing_else(directory: Path) -> None:
 
 
 def test_the_answer_comes_first(directory: Path, records: list[TrialRecord]) -> None:
-    box = answer(analyse(SPEC, records))
+    box = answer(analyse(SPEC, records, AROUND))
     page, markdown = ((directory / f"report/report.{kind}").read_text() for kind in ("html", "md"))
     questions = ["Scaling", "Why", "What to change", "More devices", "Trust", "Failed"]
     assert [each.question for each in box] == questions
@@ -109,7 +106,7 @@ def test_what_one_types_is_code_in_the_page_and_what_is_between_is_no_html() -> 
 
 
 def test_causes_stand_in_every_document(directory: Path, records: list[TrialRecord]) -> None:
-    first = analyse(SPEC, records).diagnosis[0]
+    first = analyse(SPEC, records, AROUND).diagnosis[0]
     for kind in ("html", "md"):
         text = html.unescape((directory / f"report/report.{kind}").read_text())
         text = re.sub("</?code>", "`", text) if kind == "html" else text
@@ -136,7 +133,7 @@ def test_every_trial_is_in_the_page(directory: Path, records: list[TrialRecord])
 
 def test_what_was_left_out_is_said(records: list[TrialRecord], tmp_path: Path) -> None:
     words = "3 of 6 suggestions"
-    write_report(tmp_path, analyse(SPEC, records), ENVIRONMENT, left_out=[words])
+    write_report(tmp_path, analyse(SPEC, records, replace(AROUND, left_out=(words,))))
     for kind in ("html", "md"):
         assert words in (tmp_path / f"report/report.{kind}").read_text()
 
@@ -173,8 +170,8 @@ def test_plots_in_markdown_exist(directory: Path) -> None:
 
 
 def test_a_second_report_replaces_the_first(records: list[TrialRecord], tmp_path: Path) -> None:
-    write_report(tmp_path, analyse(SPEC, records), {})
-    paths = write_report(tmp_path, analyse(SPEC, [failure("gone")]), {})
+    write_report(tmp_path, analyse(SPEC, records))
+    paths = write_report(tmp_path, analyse(SPEC, [failure("gone")]))
     assert all(path.is_file() for path in paths)
     assert paths[0] == tmp_path / "report/report.html"
     assert not list((tmp_path / "report/plots").iterdir())
@@ -183,7 +180,7 @@ def test_a_second_report_replaces_the_first(records: list[TrialRecord], tmp_path
 
 
 def test_a_report_of_nothing_is_written(tmp_path: Path) -> None:
-    paths = write_report(tmp_path, analyse(SPEC, []), {})
+    paths = write_report(tmp_path, analyse(SPEC, []))
     assert "Nothing was measured." in paths[0].read_text()
 
 
@@ -191,20 +188,20 @@ def test_one_device_and_four(tmp_path: Path) -> None:
     spec = study(knobs={"batch_size": [64]})
     for sizes in ([1], [1, 2, 4]):
         results = analyse(spec, grid(spec, sizes)[0])
-        paths = write_report(tmp_path / str(len(sizes)), results, {})
+        paths = write_report(tmp_path / str(len(sizes)), results)
         assert (tmp_path / str(len(sizes)) / "report/plots/scaling.png" in paths) == (len(sizes) > 1)
 
 
 def test_a_directory_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     (tmp_path / "report").write_text("a file in the way")
     with pytest.raises(OSError, match="report"):
-        write_report(tmp_path, analyse(SPEC, []), {})
+        write_report(tmp_path, analyse(SPEC, []))
 
 
 def test_a_smoke_run_is_marked_wherever_its_answer_stands(records: list[TrialRecord], tmp_path: Path) -> None:
     for is_smoke in (True, False):
         results = analyse(SPEC.model_copy(update={"is_smoke": is_smoke, "question": "Why?"}), records)
-        write_report(tmp_path, results, ENVIRONMENT)
+        write_report(tmp_path, results)
         for name in ("report.html", "report.md", "diagnosis.md"):
             assert (SMOKE in (tmp_path / "report" / name).read_text()) is is_smoke
         assert "<h1>Why?</h1>" in (tmp_path / "report/report.html").read_text()

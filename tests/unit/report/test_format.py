@@ -13,9 +13,11 @@ from raybench.report.format import (
     figures,
     interval,
     milliseconds,
+    number_words,
     percent,
     plain_lasting,
     plain_share,
+    plus_minus,
     relative_words,
     sentence,
     times,
@@ -57,6 +59,12 @@ def test_a_run_is_said_in_a_unit_that_suits_it() -> None:
     for seconds, words in told.items():
         assert plain_lasting(Estimate(seconds, 0.9 * seconds, 1.1 * seconds, 9)) == words
     assert plain_lasting(Estimate(-180.0, -240.0, -120.0, 9)) == "-3.00 min [-4.00, -2.00]"
+    assert plain_lasting(Estimate(2e-4, 1.98e-4, 2.02e-4, 9), plus_minus) == "200 µs ±1%"
+
+
+def test_thousands_are_separated_in_every_count() -> None:
+    assert number_words([1200, 500], "round") == "500 to 1,200 rounds"
+    assert number_words([1200, 1200], "round") == "1,200 rounds"
 
 
 def test_two_seeds_have_no_interval() -> None:

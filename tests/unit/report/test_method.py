@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from raybench.analysis.results import analyse
 from raybench.records.record import TrialRecord
 from raybench.report.method import measured_words, method_words
+from tests.support.analysis import analyse
 from tests.support.planted import FakeLearning
 from tests.unit.studies import failed, grid, study, trained_study
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from raybench.analysis.cost import run_of
-from raybench.analysis.results import StudyResults, analyse
+from raybench.analysis.results import StudyResults
 from raybench.analysis.simulate.as_if import as_if_on
 from raybench.analysis.simulate.outlook import Outlook, outlook, shapes_of
 from raybench.analysis.simulate.sources import group_of_study
@@ -23,6 +23,7 @@ from raybench.report.prediction import (
     required_table,
 )
 from raybench.report.table import NONE, Table, without_constant
+from tests.support.analysis import analyse
 from tests.unit.analysis.simulate.planted import trial
 from tests.unit.analysis.simulate.tables import groups
 from tests.unit.analysis.simulate.test_as_if import exact, found, with_as_if

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from raybench.analysis.results import StudyResults, analyse
+from raybench.analysis.results import StudyResults
 from raybench.records.csv_files import rows_csv
 from raybench.records.measured_elsewhere import read_measured_csv
 from raybench.report.document import make_sections
 from raybench.report.render import markdown_code, markdown_text, tex_escape, to_markdown, to_tex
 from raybench.report.table import Column, Table
+from tests.support.analysis import analyse
 from tests.unit.studies import grid, study
 
 CONTRACT = [

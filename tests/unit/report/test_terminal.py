@@ -8,7 +8,7 @@ import re
 import pytest
 from rich.console import Console
 
-from raybench.analysis.results import StudyResults, analyse
+from raybench.analysis.results import StudyResults
 from raybench.machine.host import Resources
 from raybench.plan.make_plan import make_plan
 from raybench.records.record import TrialRecord
@@ -16,6 +16,7 @@ from raybench.records.requests import Configuration
 from raybench.report.answer import answer_of
 from raybench.report.terminal import print_summary
 from raybench.spec.knobs import Setting
+from tests.support.analysis import analyse
 from tests.support.planted import FakeRunner, StepCosts
 from tests.unit.runs import QUIET_ENOUGH, run
 from tests.unit.studies import asked, failed, study

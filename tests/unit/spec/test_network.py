@@ -86,7 +86,7 @@ def test_the_ends_of_a_range_are_slow_and_fast() -> None:
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        ("0x10Gbit/s", "at least one device"),
+        ("0x10Gbit/s", "8x400Gbit/s"),
         ("8x10Gb/s", "a rate such as"),
         ("8x0Gbit/s", "a rate such as"),
         ("8x4xnvlink-4", "8xnvlink-4, whose rate is that of all links"),

@@ -94,11 +94,14 @@ def test_the_hubs_copy_is_used_where_there_is_no_local_one(tmp_path, hub_cache, 
 
 
 @pytest.mark.parametrize("data_set", ["ag_news", "imdb"])
-def test_missing_data_names_the_files_and_the_command(tmp_path, data_set):
+def test_missing_data_names_the_command_that_gets_it(tmp_path, data_set):
+    repository = corpora.PUBLISHED_TEXTS[data_set].repository
     for data in (None, tmp_path):
         said = refusal(lambda data=data: check(spec(data_set=data_set), data and str(data)))
-        assert said.startswith("data: a directory with ")
-        assert f"{data or 'DIR'}/{data_set} --include" in said
+        assert said.startswith("workload.data_set: ")
+        assert (
+            f"hf download {repository} --repo-type dataset --local-dir {data or 'DIR'}/{repository}" in said
+        )
         assert "huggingface.co cannot be reached" in said
 
 

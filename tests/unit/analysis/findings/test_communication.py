@@ -7,12 +7,12 @@ import pytest
 from raybench.analysis.findings.case import Around
 from raybench.analysis.findings.communication import communication_bound, latency_share_of, unattributed_loss
 from raybench.analysis.findings.finding import SLOW_WAYS, Finding, FindingName, Reason
-from raybench.analysis.results import analyse
 from raybench.machine.environment import Environment
 from raybench.records.record import TrialRecord
 from raybench.report.finding_texts import evidence, next_step
 from raybench.spec import Setting
 from tests.support.alone import among, case_of
+from tests.support.analysis import analyse
 from tests.support.planted import QUIET, Noise, StepCosts
 from tests.unit.studies import SHORT, measured, study
 

@@ -13,11 +13,11 @@ from raybench.analysis.findings.diagnose import FAILED
 from raybench.analysis.findings.diagnose import failed as failures_of
 from raybench.analysis.findings.finding import Finding, FindingName, Reason, Severity
 from raybench.analysis.resolve import resolve
-from raybench.analysis.results import analyse
 from raybench.records.record import State, TrialRecord
 from raybench.report.finding_texts import evidence, next_step
 from raybench.report.terminal import print_summary
 from raybench.spec import Setting
+from tests.support.analysis import analyse
 from tests.support.planted import FakeRunner, run_all
 from tests.unit.studies import asked, failed, study
 

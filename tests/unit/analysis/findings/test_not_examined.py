@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from raybench.analysis.findings.diagnose import not_examined
 from raybench.analysis.findings.finding import FindingName, Need
-from raybench.analysis.results import analyse
 from raybench.records.record import TrialRecord
 from raybench.spec import Setting
 from tests.support.alone import case_of, findings
+from tests.support.analysis import analyse
 from tests.support.planted import QUIET, FakeRunner, StepCosts, run_all
 from tests.unit.studies import asked, measured, study, with_anchor
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import pytest
 
 from raybench.analysis.recommendation import Recommendation
-from raybench.analysis.results import analyse
 from raybench.analysis.stats.verdict import Verdict
 from raybench.records.requests import Configuration
 from raybench.spec import Setting
+from tests.support.analysis import analyse
 from tests.support.planted import QUIET, FakeRunner, StepCosts
 from tests.unit.studies import searched, study
 

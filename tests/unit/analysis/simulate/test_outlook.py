@@ -11,13 +11,13 @@ import pytest
 
 from raybench.analysis.cost import run_of
 from raybench.analysis.published import load_figures
-from raybench.analysis.results import analyse
 from raybench.analysis.simulate.outlook import Outlook, cost_of_run, doublings, outlook, shapes_of
 from raybench.analysis.simulate.sources import group_of_study
 from raybench.analysis.simulate.steps import MeasuredGroup, Question, ScalingMode, Shape
 from raybench.errors import RequestError
 from raybench.report.prediction import outlook_sentences, prediction_table, returns_words
 from raybench.report.table import NONE
+from tests.support.analysis import analyse
 from tests.unit.analysis.simulate.tables import HEADER, groups
 from tests.unit.studies import exactly, exactly_strong, grid, planted, study
 
@@ -256,14 +256,14 @@ def test_the_law_of_two_world_sizes_is_the_report_s() -> None:
     assert group is not None
     found = outlook(group, shapes_of((4,), 4), run_of(), None)
     assert list(found.laws) == [128]  # batch 8 is slower on two devices
-    assert results.waterfall is not None
+    assert results.headline_scaling is not None
     assert results.more_devices is not None
     assert results.more_devices.law is not None
-    of_waterfall = results.waterfall.serial_fraction
-    assert of_waterfall is not None
+    of_scaling = results.headline_scaling.serial_fraction
+    assert of_scaling is not None
     for law in (found.laws[128], results.more_devices.law):
         assert (law.fraction.value, law.fraction.low, law.fraction.high) == pytest.approx(
-            (of_waterfall.value, of_waterfall.low, of_waterfall.high)
+            (of_scaling.value, of_scaling.low, of_scaling.high)
         )
     assert found.laws[128].fraction.value == pytest.approx(0.25, rel=1e-6)
     (line,) = [each for each in outlook_sentences(found) if "Amdahl" in each]

@@ -9,7 +9,6 @@ import pytest
 
 from raybench.analysis.cost import run_of
 from raybench.analysis.resolve import resolve
-from raybench.analysis.results import analyse
 from raybench.analysis.simulate.outlook import cost_of_run
 from raybench.analysis.simulate.sources import group_of_study, shape_of
 from raybench.analysis.simulate.steps import MeasuredGroup, ScalingMode, Shape
@@ -17,6 +16,7 @@ from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.report.prediction import more_sentences, more_table
 from raybench.spec import Setting, Study
+from tests.support.analysis import analyse
 from tests.support.planted import QUIET, FakeRunner, StepCosts, run_all
 from tests.unit.analysis.simulate.tables import HEADER, groups
 from tests.unit.analysis.test_scaling import of_a_script
@@ -40,10 +40,15 @@ def ran(sizes: tuple[int, ...] = (1, 2, 4), **fields: Any) -> tuple[Study, list[
     return spec, grid(spec, sizes, FakeRunner(costs, QUIET, num_devices=8))[0]
 
 
+def batch_sizes(group: MeasuredGroup) -> set[int]:
+    """As they were asked for."""
+    return {each.batch_size for each in group.measurements}
+
+
 def test_every_batch_and_world_size_of_the_headlines_setting() -> None:
     group = group_of_study(resolve(*ran(knobs={"batch_size": [32, 64], "precision": ["fp32", "bf16"]})))
     assert group is not None
-    assert (group.world_sizes, group.batch_sizes) == ((1, 2, 4), (32, 64))
+    assert (group.world_sizes, batch_sizes(group)) == ((1, 2, 4), {32, 64})
     assert len(group.measurements) == 6
     assert (group.setting, group.scaling, group.model) == ("fp32", "weak", "mlp")
     (note,) = group.notes
@@ -126,7 +131,7 @@ def test_strong_scaling_keeps_the_global_batch() -> None:
     group = group_of_study(resolve(spec, records))
     assert group is not None
     assert group.scaling == "strong"
-    assert group.batch_sizes == (128,)
+    assert batch_sizes(group) == {128}
     assert sorted(point.question.batch_size for point in group.measurements) == [32, 64, 128]
 
 
@@ -321,9 +326,9 @@ def summary_row(**changes: object) -> str:
 
 def test_models_are_fitted_apart(tmp_path: Path) -> None:
     found = groups(tmp_path, ["1,1,32,0.01,a", "1,2,32,0.02,a", "1,1,8,0.03,b"], header=f"{HEADER},model")
-    assert [(group.model, group.world_sizes, group.batch_sizes) for group in found] == [
-        ("a", (1, 2), (32,)),
-        ("b", (1,), (8,)),
+    assert [(group.model, group.world_sizes, batch_sizes(group)) for group in found] == [
+        ("a", (1, 2), {32}),
+        ("b", (1,), {8}),
     ]
 
 
@@ -355,7 +360,7 @@ def test_a_global_batch_is_divided_among_devices(tmp_path: Path) -> None:
     (group,) = groups(tmp_path, rows, scaling="strong")
     # the largest share of three
     assert [each.question.batch_size for each in group.measurements] == [64, 32, 22]
-    assert group.batch_sizes == (64,)
+    assert batch_sizes(group) == {64}
 
 
 def test_repeats_become_their_mean_with_its_interval(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from raybench.analysis.collectives import links, messages
 from raybench.analysis.resolve import resolve
+from raybench.analysis.scaling import Fit
 from raybench.analysis.simulate.network import KNOWN_WITHIN, replay_s, wire_of
 from raybench.analysis.simulate.timeline import best_caps
 from raybench.analysis.simulate.what_if import Change, Predicted, WhatIf, can_be_asked, study_what_if, what_if
@@ -34,7 +35,7 @@ LOCAL_S = BEFORE_S + READY_S[-1] + AFTER_S
 
 
 def predicted(record: TrialRecord, *changes: Change, others: tuple[TrialRecord, ...] = ()) -> list[Predicted]:
-    found = what_if(record, changes, others=others)
+    found = what_if(record, changes, Fit([record, *others]))
     assert found is not None
     return list(found.points)
 
@@ -57,7 +58,7 @@ def test_other_buckets_on_a_link_without_latency(cap: float | str, timeline_fact
 
 def test_the_trial_itself_is_what_was_measured() -> None:
     record = trial(2.0, extra_s=0.007)
-    (point,) = predicted(record, Change(bucket_cap_mb=2.0), others=(record,))
+    (point,) = predicted(record, Change(bucket_cap_mb=2.0))
     assert point.step_time_s.value == pytest.approx(LOCAL_S + exposed_s(2.0) + 0.007, rel=1e-3)
     assert point.error == pytest.approx(0.0, abs=1e-3)
     assert point.gain.value == pytest.approx(0.0, abs=1e-3)
@@ -124,9 +125,8 @@ def test_gradients_that_are_not_compressed_any_more_come_back_all_the_same() -> 
     assert record.steps.gradient_timeline is not None
     timeline = record.steps.gradient_timeline.model_copy(update={"backward_s": READY_S[-1] + tail_s})
     result = record.steps.model_copy(update={"gradient_timeline": timeline})
-    found = what_if(record.model_copy(update={"result": result}), [Change(gradient_compression="none")])
-    assert found is not None
-    (point,) = found.points
+    changed = record.model_copy(update={"result": result})
+    (point,) = predicted(changed, Change(gradient_compression="none"))
     # never less than the step without transfers, at the level of its rounds
     assert point.step_time_s.value - point.exposed_s == pytest.approx(LOCAL_S, rel=0.01)
 
@@ -239,7 +239,7 @@ def test_an_oversubscribed_trial_is_not_asked() -> None:
 
 def test_a_trial_that_was_not_taken_apart_says_nothing() -> None:
     plain = measured(StepCosts(plain_s=0.01), QUIET)
-    assert what_if(plain, [Change(bucket_cap_mb=1.0)]) is None
+    assert what_if(plain, [Change(bucket_cap_mb=1.0)], Fit([plain])) is None
     assert chosen_by(study(), plain) is None
 
 
@@ -285,6 +285,6 @@ def test_without_the_latency_no_list_is_certainly_faster() -> None:
 @pytest.mark.parametrize("knob", ["find_unused_parameters", "static_graph", "compile"])
 def test_no_list_where_ddp_does_not_fill_it_in_the_order_of_the_gradients(knob: str) -> None:
     record = trial(**{knob: True})
-    found = what_if(record, [Change(bucket_cap_mb=1.0)], with_list=True)
+    found = what_if(record, [Change(bucket_cap_mb=1.0)], Fit([record]), with_list=True)
     assert found is not None
     assert found.listed is None

@@ -187,7 +187,7 @@ def test_without_a_single_device_it_begins_at_what_all_compute() -> None:
     assert found.parts.exposed_communication.value == pytest.approx(0.0025)
     assert found.parts.skew is not None
     assert found.parts.skew.value == pytest.approx(0.001)
-    assert found.t_comm_s is found.t_comm_fraction is found.serial_fraction is None
+    assert found.t_comm_s is found.t_comm_fraction is None
     assert found.missing == missing
 
 
@@ -224,9 +224,6 @@ def test_the_simple_words() -> None:
     assert found.bus_bandwidth_bytes_per_s.value == pytest.approx(8_000_000 * 1.5 / 0.005)
     assert found.compute_to_communication is not None
     assert found.compute_to_communication.value == pytest.approx(2.0)
-    # Karp and Flatt's: (1/S - 1/n) / (1 - 1/n)
-    assert found.serial_fraction is not None
-    assert found.serial_fraction.value == pytest.approx((1 / 3.2 - 1 / 4) / (1 - 1 / 4))
 
 
 def test_karp_flatt_of_amdahls_own_speedup_is_f() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from raybench.analysis.results import analyse
 from raybench.records.record import TrialRecord
 from raybench.report.sections.cost import cost_table
 from raybench.report.table import NONE, without_constant
-from tests.support.planted import QUIET, FakeLearning, FakeRunner
+from tests.support.analysis import analyse
+from tests.support.planted import QUIET, FakeLearning, FakeRunner, StepCosts
 from tests.unit.studies import SIXTEEN_TENTHS, grid, metered, planted, study, trained
 
 
@@ -108,3 +110,14 @@ def test_one_device_that_was_measured_beside_several_only_has_its_row() -> None:
     table = cost_table(analyse(spec, grid(spec, (2,), FakeRunner(noise=QUIET))[0]))
     place = [column.heading for column in table.columns].index("devices")
     assert [row[place] for row in table.rows] == ["1", "2"]
+
+
+def test_numbers_of_devices_are_compared_without_one_device() -> None:
+    """Where one device was not measured, nothing is over it."""
+    spec = study(scaling={"world_sizes": [2, 4]}, knobs={"batch_size": [64]})
+    costs = StepCosts(plain_s=0.01, missing={"plain": "out of memory"})
+    runner = FakeRunner(lambda config, _: replace(costs, exposed_s=config.world_size * 1e-3), QUIET)
+    table = without_constant(cost_table(analyse(spec, grid(spec, (2, 4), runner)[0])))
+    assert [column.heading for column in table.columns] == ["devices", "time", "device-time"]
+    assert [row[0] for row in table.rows] == ["2", "4"]
+    assert cost_table(analyse(spec, grid(spec, (2,), runner)[0])).rows == ()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from raybench.analysis.results import analyse
 from raybench.report.sections.cost import cost_table
 from raybench.report.sections.scaling import overheads_table
 from raybench.report.sections.settings import settings_table
 from raybench.report.sections.waterfall import phases_table
 from raybench.spec import Setting
+from tests.support.analysis import analyse
 from tests.unit.studies import SIXTEEN_TENTHS, measured, study
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from raybench.analysis.phases import SYNCHRONIZATION
 from raybench.analysis.published import load_figures, published_rows
-from raybench.analysis.results import StudyResults, analyse
+from raybench.analysis.results import StudyResults
 from raybench.machine.host import Resources
 from raybench.plan.make_plan import make_plan
 from raybench.plan.training import training_requests
@@ -19,6 +19,7 @@ from raybench.report.sections.published import published_table
 from raybench.report.table import Table
 from raybench.spec import Setting
 from tests.corpus.words import unfolded
+from tests.support.analysis import analyse
 from tests.support.planted import QUIET, FakeLearning, FakeRunner, StepCosts, run_all
 from tests.unit.studies import SIXTEEN_TENTHS, grid, study, trained
 
@@ -117,7 +118,7 @@ def test_an_epoch_without_a_training_follows_from_the_steps() -> None:
 
 
 def test_the_report_has_it_folded(tmp_path: Path) -> None:
-    write_report(tmp_path, measured("resnet50_cifar10", 256, 4096), {})
+    write_report(tmp_path, measured("resnet50_cifar10", 256, 4096))
     for kind in ("html", "md"):
         assert "on the hardware named" in (tmp_path / f"report/report.{kind}").read_text()
     assert "on the hardware named" not in unfolded((tmp_path / "report/report.md").read_text())

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from matplotlib.colors import to_hex
 
-from raybench.analysis.results import StudyResults, analyse
+from raybench.analysis.results import StudyResults
 from raybench.analysis.settings import MOST_SETTINGS
 from raybench.records.requests import Configuration
-from raybench.report.sections.scaling import draw_scaling, plotted_settings, seen_words
+from raybench.report.sections.scaling import ONE_DEVICE, draw_scaling, plotted_settings, seen_words
 from raybench.spec import Setting
+from tests.support.analysis import analyse
 from tests.support.planted import QUIET, FakeRunner, StepCosts
 from tests.unit.studies import exactly, grid, planted, study
 
@@ -60,3 +62,14 @@ def test_three_numbers_of_devices_are_lines_of_throughput_and_speed_up() -> None
     assert [each.get_text() for each in left.get_xticklabels()] == ["1", "2", "4"]
     assert list(right.containers[0][0].get_ydata()) == pytest.approx([1.0, 1.8, 3.2])
     assert list(left.lines[0].get_ydata()[1:] / left.lines[0].get_ydata()[0]) == [2, 4]  # the ideal
+
+
+def test_the_colour_of_one_device_is_of_no_more() -> None:
+    costs = StepCosts(plain_s=0.01, exposed_s=0.001, missing={"plain": "out of memory"})
+    spec = study(scaling={"world_sizes": [2, 4]}, knobs={"batch_size": [32]})
+    settings = plotted_settings(analyse(spec, grid(spec, (2, 4), FakeRunner(lambda *_: costs, QUIET))[0]))
+    figure = draw_scaling(settings)
+    assert figure is not None
+    colors = [to_hex(each.get_facecolor()) for each in figure.axes[1].patches]
+    assert len(colors) == 2
+    assert to_hex(ONE_DEVICE) not in colors

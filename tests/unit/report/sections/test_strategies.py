@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from raybench.analysis.results import analyse
 from raybench.report.sections.settings import settings_table
+from tests.support.analysis import analyse
 from tests.unit.strategies import STUDY, strategy_record
 from tests.unit.studies import study
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from raybench.analysis.comparison import Side
-from raybench.analysis.results import StudyResults, analyse
+from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.stats.verdict import Verdict
 from raybench.report.answer import answer_of
@@ -18,6 +18,7 @@ from raybench.report.comparison import write_comparison
 from raybench.report.document import make_sections
 from raybench.report.sections.training import _parity_of, draw_training, epochs_table, training_table
 from raybench.report.table import NONE, without_constant
+from tests.support.analysis import analyse
 from tests.support.planted import FakeLearning
 from tests.unit.studies import MACHINE, cured_study, grid, study, trained_study
 

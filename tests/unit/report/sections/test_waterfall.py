@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from raybench.analysis.results import StudyResults, analyse
+from raybench.analysis.results import StudyResults
 from raybench.report.answer import answer_of
 from raybench.report.sections.waterfall import COMPUTE, seen_words, shares_drawn, waterfall_table
+from tests.support.analysis import analyse
 from tests.support.planted import QUIET, StepCosts
 from tests.unit.studies import measured, study
 

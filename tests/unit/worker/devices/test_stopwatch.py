@@ -51,11 +51,15 @@ def test_marks_are_on_the_stream_of_the_ranks_gpu_whatever_was_made_current(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Code written for one GPU may choose another: its marks took microseconds."""
-    recorded = list[object]()
+    recorded = list[str]()
+
+    def stream(device: object) -> SimpleNamespace:
+        return SimpleNamespace(record_event=lambda: recorded.append(f"stream of {device}"))
+
     monkeypatch.setattr(
-        torch.cuda, "Event", lambda **options: SimpleNamespace(record=lambda stream: recorded.append(stream))
+        torch.cuda, "Event", lambda **options: SimpleNamespace(record=lambda stream: stream.record_event())
     )
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"stream of {device}")
+    monkeypatch.setattr(torch.cuda, "current_stream", stream)
     device = CUDADevice(torch.device("cuda", 3))
     device.stopwatch().start()
     device.moment()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from raybench.worker.training.epoch_batches import even_sizes, shuffled, split
+from raybench.worker.training.epoch_batches import shuffled, split
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 7, 16, 17, 31, 32, 50, 100])
@@ -26,6 +26,9 @@ def test_every_sample_is_in_one_part_and_steps_do_not_depend_on_the_ranks(length
         assert {part.step_samples for part in parts} == {len(indices)}
         by_rank = [sum(part.num_samples for part in rank) for rank in step]
         assert max(by_rank) - min(by_rank) <= 1
+        for rank in step:
+            by_part = [part.num_samples for part in rank]
+            assert max(by_part) - min(by_part) <= 1
         assert all(part.indices for part in parts)  # no forward pass without a sample
         # the mean of the ranks' gradients, each weighted by its samples, is the mean over the step
         assert sum(part.num_samples * ranks / part.step_samples for part in parts) / ranks == pytest.approx(1)
@@ -36,8 +39,3 @@ def test_every_sample_is_in_one_part_and_steps_do_not_depend_on_the_ranks(length
 def test_each_epoch_has_its_own_order():
     assert shuffled(50, 0, 1) == shuffled(50, 0, 1)
     assert len({tuple(shuffled(50, seed, epoch)) for seed in (0, 1) for epoch in (1, 2)}) == 4
-
-
-def test_even_sizes_differ_by_one_at_most():
-    assert even_sizes(7, 3) == [3, 2, 2]
-    assert even_sizes(1, 3) == [1, 0, 0]
