@@ -10,18 +10,18 @@ from tests.conftest import ROOT
 
 # Code lines (no blanks, comments, docstrings) and modules, at most. Lower a number when the code got smaller.
 AT_MOST: dict[str, tuple[int, int]] = {
-    ".": (237, 4),
-    "analysis": (6138, 48),
-    "commands": (2359, 18),
+    ".": (234, 4),
+    "analysis": (6062, 48),
+    "commands": (2337, 18),
     "driver": (720, 7),
-    "launch": (1611, 15),
-    "machine": (865, 7),
-    "plan": (1055, 10),
-    "records": (1278, 10),
-    "report": (3601, 24),
-    "spec": (1440, 12),
-    "worker": (5110, 38),
-    "workloads": (1802, 20),
+    "launch": (1600, 15),
+    "machine": (862, 7),
+    "plan": (1051, 10),
+    "records": (1273, 10),
+    "report": (3585, 24),
+    "spec": (1423, 12),
+    "worker": (5075, 38),
+    "workloads": (1788, 20),
 }
 ALONE = 12  # modules below 120 lines with one importer
 ROOM = 0.02  # a limit that is further above the code than this is lowered

@@ -8,7 +8,6 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
@@ -121,10 +120,6 @@ class CUDADevice(Device):
         torch.cuda._sleep(round(seconds * self._cycles_per_s))  # type: ignore[no-untyped-call]
         return seconds
 
-    def fork_rng(self) -> AbstractContextManager[None]:
-        """Inside, torch's generators may be used; afterwards the CPU's and this GPU's are as they were."""
-        return torch.random.fork_rng(devices=[self.torch_device])
-
     def random_state(self) -> torch.Tensor | None:
         """Where this GPU's generator stands."""
         return torch.cuda.get_rng_state(self.torch_device)
@@ -148,10 +143,6 @@ class CUDADevice(Device):
         free, total = torch.cuda.mem_get_info(device)
         others = max(int(total - free) - int(torch.cuda.memory_reserved(device)), 0)
         return MemoryPeak(peak, int(torch.cuda.max_memory_reserved(device)) + others)
-
-    def peaks_of(self, devices: Sequence[int]) -> list[int]:
-        """Torch's peaks since ``reset_peak``, in bytes."""
-        return [torch.cuda.max_memory_allocated(device) for device in devices]
 
     def available_memory(self) -> AvailableMemory | None:
         """What is used of this GPU, and what it has left."""

@@ -150,7 +150,7 @@ class Device:
 
     def fork_rng(self) -> AbstractContextManager[None]:
         """Inside, torch's generators may be used and seeded; afterwards they are as they were."""
-        return torch.random.fork_rng(devices=[])
+        return torch.random.fork_rng(devices=[self.torch_device] if self.kind == "cuda" else [])
 
     def random_state(self) -> torch.Tensor | None:
         """Where the device's own generator stands; None: it has only torch's."""
@@ -179,8 +179,11 @@ class Device:
         return MemoryPeak(torch=None, device=None if peak == self._stale_peak else peak)
 
     def peaks_of(self, devices: Sequence[int]) -> list[int]:
-        """The peaks since ``reset_peak`` of ``devices`` of this process, as torch counts them, in bytes."""
-        return []
+        """The peaks since ``reset_peak`` of ``devices`` of this process, as torch counts them, in bytes.
+
+        ``devices``: GPUs.
+        """
+        return [torch.cuda.max_memory_allocated(device) for device in devices]
 
     def available_memory(self) -> AvailableMemory | None:
         """What this rank has and what is left, now: on CPUs the resident set, and the host's."""

@@ -38,7 +38,7 @@ from raybench.worker.strategies.ddp import Communication, Hook
 
 Floats = NDArray[np.float64]
 Lines = tuple[Line, ...]
-Send = Callable[[torch.Tensor], torch.futures.Future[Any]]
+Send = Callable[[torch.Tensor], Any]  # returns what can be waited for
 
 SMALL_BYTES = 4096  # of a message that is all latency
 MOST_SIZES = 8  # that are timed; between them times are interpolated
@@ -51,24 +51,6 @@ TAIL = 0.75  # quantile from which on steps are taken to be exponentially late: 
 DRAWS, GOLDEN = 4096, (math.sqrt(5) - 1) / 2
 ENDS_S = 1.0  # a thread that waits for nothing
 SHORTEST_PAUSE_S = 100e-6  # the system wakes a thread later than that
-
-
-def sender(team: Team, communication: Communication) -> Send:
-    """What sends a bucket as the setting does.
-
-    Without a hook the sum is left undivided: DDP divides while it fills its buckets, a hook of one's own
-    would in a pass of its own. Loss and gradients are divided before (``AsIfSteps.divisor``).
-    """
-    hook, state = communication.hook, communication.state
-    if hook is not None:
-        return lambda buffer: hook(state, ReplayBucket(buffer))
-
-    def send(buffer: torch.Tensor) -> torch.futures.Future[Any]:
-        work = dist.all_reduce(buffer, group=team.data, async_op=True)
-        assert work is not None
-        return work.get_future()
-
-    return send
 
 
 @dataclass(frozen=True)
@@ -301,8 +283,12 @@ class AsIfSteps:
     ) -> None:
         """``share`` of a bucket's bytes travels. A collective call."""
         self._team, self._device, self._share = team, device, share
-        self._bucket_bytes, send = bucket_bytes, sender(team, communication)
-        # of the loss: the buckets' sum is then the mean, unless a hook divides
+        self._bucket_bytes = bucket_bytes
+
+        def send(buffer: torch.Tensor) -> Any:
+            return communication.send(ReplayBucket(buffer), team.data)
+
+        # of the loss: the buckets' sum is then the mean; a hook divides in a pass of its own
         self.divisor = team.size if communication.hook is None else 1
         self._alone = time_alone(team, device, [share * each for each in bucket_bytes])
         self._backend, self._pause = device.data_backend, Pause(device)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from raybench.worker.communicators import Team, default_group
 from raybench.worker.strategies.ddp import Communication, bucket_bytes
@@ -62,14 +60,14 @@ class Replay:
         self._sizes, self._device = bucket_bytes, device
         self._group, self._communication, self._steps = team.data, communication, 0
         # what a hook of the workload's own keeps of the real gradients is left alone
-        self._state = communication.state if communication.own is None else None
-        self._hook = communication.hook
+        self._sends = communication if communication.own is None else Communication()
         self._buckets: list[ReplayBucket] = []
 
     def make_buffers(self) -> None:
         """Take their memory; not a collective call."""
         if self._communication.own is not None and not self._steps:
-            self._state, self._hook = self._communication.own()
+            state, hook = self._communication.own()
+            self._sends = Communication(hook, state)
         self._buckets = [self._bucket(index, size) for index, size in enumerate(self._sizes)]
 
     def _bucket(self, index: int, size_bytes: int) -> ReplayBucket:
@@ -88,17 +86,13 @@ class Replay:
     def release(self) -> None:
         """Give the memory of the buckets back, and torch's PowerSGD's of what it left out of them."""
         self._buckets = []
-        getattr(self._state, "error_dict", {}).clear()
+        getattr(self._sends.state, "error_dict", {}).clear()
 
     def step(self) -> None:
         """Send every bucket, then wait for all."""
         self._steps += 1
-        all_sent: list[Any]
-        if self._hook is None:
-            all_sent = [dist.all_reduce(b.buffer(), group=self._group, async_op=True) for b in self._buckets]
-        else:
-            with default_group(self._group):
-                all_sent = [self._hook(self._state, bucket) for bucket in self._buckets]
+        with default_group(self._group):
+            all_sent = [self._sends.send(bucket, self._group) for bucket in self._buckets]
         for sent in all_sent:
             sent.wait()
 

@@ -42,6 +42,15 @@ class Communication:
     parameters: dict[int, list[torch.Tensor]] = field(default_factory=dict)  # of an own hook's, by bucket
     calls: Counter[int] = field(default_factory=Counter)  # of an own hook, by bucket: of 0 in each step
 
+    def send(self, bucket: Any, group: dist.ProcessGroup) -> Any:
+        """Begin to send a bucket; returns what can be waited for.
+
+        Without a hook the sum is left undivided: DDP divides while it fills its buckets.
+        """
+        if self.hook is None:
+            return dist.all_reduce(bucket.buffer(), group=group, async_op=True)
+        return self.hook(self.state, bucket)
+
 
 def wrap(
     module: nn.Module, team: Team, setting: Setting, device: Device, switch: HookSwitch | None = None
