@@ -26,7 +26,8 @@ from raybench.records.messages import BlockStepTimes
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, Role, StepsRequest, Variant
 from raybench.records.store import ResultsDirectory, write_step_times
-from raybench.spec import Setting, Study
+from raybench.spec.knobs import Setting
+from raybench.spec.study import Study
 from tests.support.planted import FakeRunner, Noise
 from tests.support.planted.runner import to_record
 

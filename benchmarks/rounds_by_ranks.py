@@ -24,7 +24,8 @@ import torch.multiprocessing as mp
 from raybench.analysis.stats.statistics import trimmed_mean
 from raybench.records.requests import Configuration, StepsRequest
 from raybench.records.results import StepsResult
-from raybench.spec import MeasureSpec, OptimizerSpec, Setting
+from raybench.spec.knobs import Setting
+from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import FactorySpec
 from raybench.worker.communicators import Communicators
 from raybench.worker.devices import open_device

@@ -29,7 +29,9 @@ from raybench.machine.host import DeviceKind, WorkerNeeds
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, StepsRequest
 from raybench.records.results import StepsResult
-from raybench.spec import MeasureSpec, MLPSpec, OptimizerSpec, Setting
+from raybench.spec.knobs import Setting
+from raybench.spec.study import MeasureSpec, OptimizerSpec
+from raybench.spec.workloads import MLPSpec
 
 WIDTH = 768
 CONFIGURATIONS = {

@@ -25,7 +25,8 @@ from raybench.launch.group_runner import WorkerGroupRunner
 from raybench.machine.host import WorkerNeeds
 from raybench.records.requests import Configuration, StepsRequest
 from raybench.records.results import StepsResult
-from raybench.spec import MeasureSpec, OptimizerSpec, Setting
+from raybench.spec.knobs import Setting
+from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import ScriptSpec
 
 SCRIPT = """

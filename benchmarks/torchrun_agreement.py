@@ -32,7 +32,9 @@ from raybench.machine import gpus
 from raybench.machine.host import DeviceKind, WorkerNeeds
 from raybench.records.requests import Configuration, StepsRequest
 from raybench.records.results import StepsResult
-from raybench.spec import MeasureSpec, MLPSpec, OptimizerSpec, Setting
+from raybench.spec.knobs import Setting
+from raybench.spec.study import MeasureSpec, OptimizerSpec
+from raybench.spec.workloads import MLPSpec
 
 BLOCKS = 5
 SETTLE_S = 2.0  # what Ray's processes catch up on when they run again must not fall into the next turn

@@ -401,8 +401,6 @@ class TrainingResult(Memory):
     epochs: tuple[Epoch, ...] = Field(min_length=1)
     #: samples of all devices in an optimizer step
     global_batch_size: Count
-    #: samples to which the study's learning rate belongs
-    reference_batch: Count
     #: epochs that came from a checkpoint
     resumed_after: Whole = 0
     #: why it was stopped early; null: all epochs were trained

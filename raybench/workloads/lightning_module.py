@@ -13,7 +13,7 @@ from torch import nn
 
 from raybench.errors import RequestError
 from raybench.spec.knobs import KnobValue
-from raybench.workloads.protocol import UNKNOWN_STEPS, OfLoaders, as_made, ignored, other_sampler
+from raybench.workloads.protocol import UNKNOWN_STEPS, OfLoaders, as_made, ignored, is_changed, other_sampler
 
 WHERE = "workload.lightning"
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")  # one code, two packages
@@ -109,8 +109,8 @@ class LightningWorkload(OfLoaders):
     def left_out(self) -> tuple[str, ...]:
         """The module's hooks that a Trainer would call in a step, and what else its loader does."""
         owners = [self._module, *(each for each in self._data if _is(each, "LightningDataModule"))]
-        changed = [name for name in HOOKS for owner in owners if _is_changed(owner, name)]
-        if any(_is_changed(each, "on_after_batch_transfer") for each in owners[1:]):
+        changed = [name for name in HOOKS for owner in owners if is_changed(owner, name, PACKAGES)]
+        if any(is_changed(each, "on_after_batch_transfer", PACKAGES) for each in owners[1:]):
             changed.append("on_after_batch_transfer")  # the module's own is in the forward pass
         return (*other_sampler(self.loader("train")), *dict.fromkeys(changed))
 
@@ -193,9 +193,3 @@ def _is(value: Any, name: str) -> bool:
     """Whether it is of this class of either package; what is not imported has no instances."""
     classes = (getattr(sys.modules.get(package), name, None) for package in PACKAGES)
     return any(isinstance(value, each) for each in classes if each is not None)
-
-
-def _is_changed(module: Any, name: str) -> bool:
-    """Whether a class of the user's own has another ``name`` than LightningModule."""
-    owner = next((each for each in type(module).__mro__ if name in vars(each)), None)
-    return owner is not None and not owner.__module__.startswith(("lightning.", "pytorch_lightning."))

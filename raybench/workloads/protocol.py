@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from raybench.errors import RequestError
@@ -136,6 +136,12 @@ def as_made(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     for group in optimizer.param_groups:
         group["lr"] = group.get("initial_lr", group["lr"])
     return optimizer
+
+
+def is_changed(value: Any, name: str, packages: Iterable[str]) -> bool:
+    """Whether its class has another ``name`` than what it inherits of ``packages``."""
+    owner = next((each for each in type(value).__mro__ if name in vars(each)), None)
+    return owner is not None and not owner.__module__.startswith(tuple(f"{each}." for each in packages))
 
 
 def other_sampler(loader: DataLoader[Any]) -> tuple[str, ...]:

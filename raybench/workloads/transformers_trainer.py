@@ -16,7 +16,7 @@ from torch import nn
 
 from raybench.errors import RequestError
 from raybench.spec.knobs import KnobValue
-from raybench.workloads.protocol import UNKNOWN_STEPS, OfLoaders, as_made, ignored, other_sampler
+from raybench.workloads.protocol import UNKNOWN_STEPS, OfLoaders, as_made, ignored, is_changed, other_sampler
 
 WHERE = "workload.trainer"
 # By these Accelerate takes a process for one of several: it would open groups, and choose a device.
@@ -105,7 +105,7 @@ class TrainerWorkload(OfLoaders):
         before, scheduler = trainer.model, trainer.lr_scheduler
         trainer.model = model
         try:
-            if _is_changed(trainer, "create_optimizer_and_scheduler"):
+            if is_changed(trainer, "create_optimizer_and_scheduler", ("transformers",)):
                 trainer.create_optimizer_and_scheduler(UNKNOWN_STEPS)
                 return trainer.optimizer  # type: ignore[no-any-return]
             return trainer.create_optimizer()  # type: ignore[no-any-return]
@@ -137,7 +137,7 @@ class TrainerWorkload(OfLoaders):
         changed = [
             f"{type(trainer).__name__}.{name}"
             for name in ("training_step", "_clip_grad_norm", "_prepare_inputs")
-            if _is_changed(trainer, name)
+            if is_changed(trainer, name, ("transformers",))
         ]
         parts = {
             "NEFTune": args.neftune_noise_alpha,
@@ -189,13 +189,6 @@ class TrainerWorkload(OfLoaders):
 
     # for the device, as ``compute_metrics`` does: it is for evaluations
     _correct.waits = True  # type: ignore[attr-defined]
-
-
-def _is_changed(trainer: Any, name: str) -> bool:
-    """Whether a class of the user's own has another ``name``."""
-    from transformers import Trainer
-
-    return getattr(type(trainer), name, None) is not getattr(Trainer, name, None)
 
 
 def _counts_correct(trainer: Any) -> bool:

@@ -12,7 +12,7 @@ import pytest
 
 from raybench.analysis.findings.case import Around
 from raybench.report.document import first_screen, write_report
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from tests.support.analysis import analyse
 from tests.support.planted import FakeRunner
 from tests.unit.studies import MACHINE, searched, study

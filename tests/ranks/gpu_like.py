@@ -142,7 +142,7 @@ class GpuLike(CUDADevice):
         uuid = f"gpu of rank {dist.get_rank()}"
         torch.cuda.get_device_properties = lambda device: SimpleNamespace(uuid=uuid, name="GPU")  # type: ignore
         super().__init__(torch.device("cuda"))
-        self.torch_device, self.ddp_device_ids = torch.device("cpu"), None
+        self.torch_device = torch.device("cpu")
 
     def synchronize(self, devices: Any = ()) -> None:
         self.moment().synchronize()

@@ -8,7 +8,7 @@ import pytest
 
 from raybench.records.messages import Outcome
 from raybench.records.requests import StepsRequest
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec
 from raybench.worker.communicators import Communicators
 from raybench.worker.group_cache import GroupCache

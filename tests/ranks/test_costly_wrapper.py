@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from raybench.worker.communicators import Communicators
 from raybench.worker.devices.device import Device
 from raybench.worker.strategies.ddp import no_transfer, wrap

@@ -12,7 +12,7 @@ from raybench.analysis.simulate.timeline import assign
 from raybench.machine.host import allowed_cores
 from raybench.records.requests import Configuration, StepsRequest
 from raybench.records.results import StepsResult
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, OptimizerSpec
 from raybench.spec.workloads import FactorySpec, MLPSpec, TextSpec, WorkloadSpec
 from raybench.worker.communicators import Communicators

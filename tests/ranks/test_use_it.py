@@ -16,7 +16,7 @@ from raybench.records.messages import Outcome
 from raybench.records.record import TrialRecord
 from raybench.records.requests import StepsRequest
 from raybench.report.code import use_it
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from raybench.spec.study import Study
 from raybench.worker.communicators import Communicators
 from raybench.worker.group_cache import GroupCache

@@ -20,7 +20,7 @@ from raybench.analysis.results import StudyResults
 from raybench.analysis.stats import pool
 from raybench.machine import environment
 from raybench.report import plot as drawing
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from tests.support.analysis import analyse
 from tests.support.planted import FakeHardware, FakeRunner
 from tests.unit.studies import grid, searched, study, trained

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raybench.records.record import TrialRecord
 from raybench.records.results import LossParity
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from tests.support.planted import StepCosts
 from tests.unit.studies import measured, study
 

@@ -18,8 +18,8 @@ from raybench.plan.trials import Plan
 from raybench.records.messages import BlockStepTimes
 from raybench.records.record import State, TrialRecord
 from raybench.records.requests import Configuration, StepsRequest, TrainingRequest, TrialRequest, Variant
-from raybench.spec import Setting, Study
-from raybench.spec.study import MeasureSpec, OptimizerSpec
+from raybench.spec.knobs import Setting
+from raybench.spec.study import MeasureSpec, OptimizerSpec, Study
 from raybench.spec.workloads import MLPSpec
 from tests.support.analysis import analyse
 from tests.support.planted import QUIET, STARTED_AT, FakeLearning, FakeRunner, Noise, StepCosts, run_all

@@ -58,7 +58,6 @@ class CUDADevice(Device):
     def __init__(self, device: torch.device, nccl_log: int | None = None) -> None:
         """``nccl_log``: the file to which NCCL logs, see ``have_nccl_log``."""
         self.torch_device = device
-        self.ddp_device_ids: list[torch.device] | None = [device]
         self._own_tf32 = self._left_tf32 = _tf32()
         self._nvml: Any = None
         self._handle: Any = None

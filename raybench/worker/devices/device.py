@@ -104,7 +104,6 @@ class Device:
     frees_waiting_ranks = True  # whether a rank in a collective is freed when its group is destroyed
     # elements of the all-reduces that make a data group take its memory
     first_transfers: tuple[int, ...] = (1,)
-    ddp_device_ids: list[torch.device] | None = None  # as DistributedDataParallel takes them
     profiler_activities: tuple[ProfilerActivity, ...] = (ProfilerActivity.CPU,)  # that torch.profiler watches
 
     def __init__(self) -> None:

@@ -64,7 +64,7 @@ def wrap(
     arguments[SYNC_BUFFERS] = setting.broadcast_buffers and switch is None
     wrapper = DistributedDataParallel(
         module,
-        device_ids=device.ddp_device_ids,
+        device_ids=[device.torch_device] if device.torch_device.type == "cuda" else None,
         process_group=team.data,
         init_sync=switch is None,
         **arguments,

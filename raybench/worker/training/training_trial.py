@@ -115,7 +115,6 @@ class TrainingTrial:
         return TrainingResult(
             epochs=tuple(epochs),
             global_batch_size=config.global_batch_size,
-            reference_batch=self._request.reference_batch,
             resumed_after=resumed_after,
             stopped_by=self._stopped_by(epochs),
             peak_memory_bytes=driven[0] or all_known(torchs),

@@ -22,7 +22,7 @@ from raybench.records.record import State
 from raybench.records.requests import Configuration, TrialRequest
 from raybench.records.results import LossParity, StepsResult
 from raybench.records.store import ResultsDirectory
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from tests.corpus.make import pack
 from tests.support.planted import FakeHardware, FakeLearning, FakeLink, FakeRunner, Noise, StepCosts, causes
 from tests.unit import sweeps

@@ -46,7 +46,6 @@ class FakeLearning:
             epochs=tuple(epochs),
             stopped_by=stopped_by,
             global_batch_size=config.global_batch_size,
-            reference_batch=request.reference_batch,
             device_memory_bytes=(costs.memory_bytes,) * config.world_size,
             device_utilization=(0.9,) * config.world_size,
         )

@@ -11,7 +11,8 @@ from raybench.analysis.scaling import Fit, scaling
 from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration, StepsRequest, Variant
-from raybench.spec import Setting, Study
+from raybench.spec.knobs import Setting
+from raybench.spec.study import Study
 from tests.support.planted import QUIET, FakeRunner, Noise, StepCosts, run_all
 from tests.unit.studies import asked, config, failed, measured, request, searched, study
 

@@ -9,7 +9,7 @@ from raybench.analysis.comparison import Side, differences, headline_in_common, 
 from raybench.analysis.stats.verdict import Verdict, slower_by
 from raybench.machine import environment as environments
 from raybench.records.requests import Configuration, Variant
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from tests.support.analysis import analyse
 from tests.support.planted import QUIET, FakeRunner, Noise, StepCosts
 from tests.unit.studies import MACHINE, grid, study

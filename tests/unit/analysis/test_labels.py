@@ -18,8 +18,7 @@ from raybench.analysis.labels import (
     shown_knobs,
 )
 from raybench.records.requests import Place
-from raybench.spec import Setting
-from raybench.spec.knobs import KnobValue
+from raybench.spec.knobs import KnobValue, Setting
 from tests.unit.studies import config, study
 
 SPEC: dict[str, Any] = {"knobs": {"batch_size": [32, 64], "bucket_cap_mb": ["default", 1]}}

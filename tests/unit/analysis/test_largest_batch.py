@@ -10,7 +10,7 @@ import pytest
 
 from raybench.analysis.largest_batch import LargestFit, Probe, Rules, decide, rules
 from raybench.records.record import State
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from tests.unit.studies import study
 
 GIB = 2**30

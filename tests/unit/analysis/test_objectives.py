@@ -11,7 +11,7 @@ from raybench.machine.host import Resources
 from raybench.plan.make_plan import make_plan
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from raybench.spec.study import Objective
 from tests.support.planted import QUIET, FakeRunner, Noise, StepCosts, run_all
 from tests.unit.studies import failed, measured, request, study

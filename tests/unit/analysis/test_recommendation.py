@@ -12,8 +12,7 @@ from raybench.analysis.recommendation import Recommendation, recommendation
 from raybench.analysis.resolve import resolve
 from raybench.analysis.stats.verdict import Verdict
 from raybench.records.results import LossParity
-from raybench.spec import Setting
-from raybench.spec.knobs import KnobValue
+from raybench.spec.knobs import KnobValue, Setting
 from tests.support.analysis import analyse
 from tests.support.planted import QUIET, FakeRunner, Noise, StepCosts, run_all
 from tests.unit.studies import asked, grid, searched, slowed, study, with_anchor

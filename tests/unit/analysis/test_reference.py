@@ -18,7 +18,7 @@ from raybench.plan.make_plan import grid_of_search, make_plan
 from raybench.plan.notes import Note, NoteKind, Stage, left_out
 from raybench.plan.trials import Plan
 from raybench.records.requests import Configuration
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from raybench.spec.workloads import MLPSpec, TextSpec, VisionSpec, WorkloadSpec
 from raybench.workloads import build
 from tests.support.analysis import analyse

@@ -12,7 +12,7 @@ from raybench.analysis.stats.verdict import Verdict
 from raybench.machine.environment import Spreads
 from raybench.machine.host import Resources
 from raybench.plan.make_plan import make_plan
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from tests.support.planted import QUIET, FakeHardware, FakeLearning, FakeRunner, StepCosts, run_all
 from tests.unit.studies import MACHINE, asked, exactly, failed, grid, searched, study, trained, with_anchor
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raybench.analysis.choice import is_default
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from tests.support.analysis import analyse
 from tests.unit.studies import asked, failed, grid, searched, study
 

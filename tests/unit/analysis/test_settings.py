@@ -9,7 +9,7 @@ from raybench.analysis.laws import amdahl_speedup, marginal_returns
 from raybench.analysis.resolve import resolve
 from raybench.analysis.settings import scaled_settings
 from raybench.analysis.stats.statistics import Estimate
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from tests.support.analysis import analyse
 from tests.support.planted import QUIET, FakeRunner, run_all
 from tests.unit.studies import asked, exactly, failed, grid, planted, searched, study

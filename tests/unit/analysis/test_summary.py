@@ -13,7 +13,7 @@ from raybench.analysis.scaling import scaling
 from raybench.analysis.summary import datasheet_flops_per_s, frame_of, summarize
 from raybench.records.record import TrialRecord
 from raybench.records.results import PhaseBlock
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from tests.support.analysis import analyse
 from tests.support.planted import QUIET, FakeLearning
 from tests.unit.studies import SIXTEEN_TENTHS, asked, failed, grid, measured, planted, study, trained_study

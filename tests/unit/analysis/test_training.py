@@ -33,7 +33,7 @@ def run_of(*accuracies: float | None, target: float | None = None) -> TrainedRun
     request = training_requests(
         planned_training(training={"epochs": len(accuracies), "target_accuracy": target})
     )[1]
-    result = TrainingResult(epochs=epochs, global_batch_size=64, reference_batch=32)
+    result = TrainingResult(epochs=epochs, global_batch_size=64)
     return TrainedRun(to_record(request, Outcome("complete", 1.0, result=result)))
 
 

@@ -13,7 +13,7 @@ from raybench.analysis.stats.rounds import device_effects
 from raybench.analysis.units import baseline_unit, level_unit, plain_unit, pool_visits, step_unit
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from tests.support.planted import QUIET, FakeRunner, Noise, StepCosts, run_all
 from tests.unit.studies import MIB, asked, config, failed, grid, measured, request, study, with_anchor
 

@@ -21,8 +21,8 @@ from raybench.machine import gpus
 from raybench.machine.host import usable_cores
 from raybench.records.record import TrialRecord
 from raybench.records.store import ResultsDirectory
-from raybench.spec import Study
 from raybench.spec.load import load_study, resolve
+from raybench.spec.study import Study
 from tests.support.answers import Answer, answer_of
 from tests.support.planted import FakeRunner
 from tests.unit.studies import searched

@@ -25,7 +25,7 @@ from raybench.errors import RequestError
 from raybench.machine.environment import Spreads
 from raybench.records.requests import Configuration
 from raybench.records.store import ResultsDirectory
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from tests.support.planted import QUIET, FakeRunner, StepCosts
 from tests.unit.studies import MACHINE, asked, failed, grid, study
 

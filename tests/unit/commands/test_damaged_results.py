@@ -26,7 +26,7 @@ from raybench.errors import RequestError
 from raybench.machine.environment import capture
 from raybench.records.record import SCHEMA_VERSION
 from raybench.records.store import ResultsDirectory
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from tests.support.answers import answer_of, at_most
 from tests.support.planted import FakeLearning, FakeRunner
 from tests.unit.studies import searched, study, trained_study

@@ -17,7 +17,7 @@ from raybench.errors import RequestError
 from raybench.machine import environment as environments
 from raybench.records.requests import Configuration
 from raybench.records.store import ResultsDirectory
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from tests.support.logs import nccl_log, trainer_state
 from tests.support.planted import FakeRunner, Noise, StepCosts
 from tests.unit.studies import grid, study

@@ -16,8 +16,9 @@ from raybench.plan.notes import Stage
 from raybench.records.messages import Progress
 from raybench.records.record import TrialRecord
 from raybench.report.format import percent
-from raybench.spec import Setting, Study
+from raybench.spec.knobs import Setting
 from raybench.spec.load import find_study, load_study
+from raybench.spec.study import Study
 from tests.support.planted import FakeLearning, Noise
 from tests.unit.studies import (
     SIXTEEN_TENTHS,

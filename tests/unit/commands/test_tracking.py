@@ -17,7 +17,7 @@ from raybench.errors import RequestError
 from raybench.machine.environment import capture
 from raybench.machine.host import Resources
 from raybench.records.store import ResultsDirectory
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from raybench.workloads import Checked
 from tests.support.analysis import analyse
 from tests.unit.studies import asked, failed, grid, study

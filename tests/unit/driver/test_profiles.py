@@ -12,7 +12,7 @@ from raybench.plan.trials import Plan
 from raybench.records.messages import Outcome, RankFile
 from raybench.records.requests import Configuration, StepsRequest, TrialRequest
 from raybench.records.store import TRACES, ResultsDirectory
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from tests.support.planted import FakeRunner, StepCosts
 from tests.unit.runs import QUIET_ENOUGH, run
 from tests.unit.studies import study

@@ -6,7 +6,7 @@ from raybench.driver import time_budget
 from raybench.driver.time_budget import LEAST_ROUNDS_S, Cost, TimeBudget
 from raybench.plan.training import training_requests
 from raybench.records.requests import StepsRequest
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec
 from tests.support.planted import QUIET, FakeRunner, StepCosts
 from tests.unit.studies import grid, measured, planned_training, request

@@ -36,7 +36,7 @@ from raybench.report.document import write_report
 from raybench.report.sections.settings import verification_table
 from raybench.report.table import NONE
 from raybench.report.terminal import print_summary
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from tests.support.analysis import analyse
 from tests.support.planted import FakeRunner, StepCosts
 from tests.unit.runs import QUIET_ENOUGH, ClockRunner, Failing, MemoryStore, run

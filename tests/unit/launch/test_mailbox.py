@@ -8,7 +8,7 @@ from typing import Any
 from raybench.analysis.labels import task_words
 from raybench.launch.mailbox import Mailbox
 from raybench.records.messages import Begun, Message, Outcome, Progress, Task
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from tests.unit.studies import asked, study
 
 

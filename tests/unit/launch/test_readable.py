@@ -13,7 +13,7 @@ from raybench.launch.cluster import Cluster
 from raybench.launch.nodes import Answered, Node
 from raybench.launch.readable import check_workload, refuse_unseen
 from raybench.machine.host import WorkerNeeds
-from raybench.spec import Study
+from raybench.spec.study import Study
 from raybench.workloads import Checked
 
 NEEDS = WorkerNeeds("cpu", 1)

@@ -18,8 +18,9 @@ from raybench.plan.search import Search
 from raybench.plan.trials import Plan, Suggestion
 from raybench.records.record import State, TrialRecord
 from raybench.records.requests import Configuration, TrialRequest
-from raybench.spec import Setting, Study
+from raybench.spec.knobs import Setting
 from raybench.spec.load import find_study, load_study
+from raybench.spec.study import Study
 from tests.support.planted import QUIET, FakeHardware, FakeRunner, StepCosts, run_all, to_record
 from tests.unit.calls import calls
 from tests.unit.studies import study

@@ -13,7 +13,7 @@ from raybench.machine.host import Resources
 from raybench.plan.make_plan import make_plan, powers_of_two
 from raybench.plan.trials import Plan, Suggestion
 from raybench.records.requests import StepsRequest, TrialRequest
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from raybench.spec.load import load_study
 from raybench.spec.user_input import to_toml
 from tests.unit.studies import study

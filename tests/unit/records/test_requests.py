@@ -6,8 +6,8 @@ import json
 import pytest
 
 from raybench.records.requests import TrainingRequest
-from raybench.spec import Setting, TrainingSpec
-from raybench.spec.study import MeasureSpec
+from raybench.spec.knobs import Setting
+from raybench.spec.study import MeasureSpec, TrainingSpec
 from tests.unit.studies import config, request
 
 REAL = {"name": "vision", "input": "real"}

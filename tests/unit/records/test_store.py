@@ -17,8 +17,9 @@ from raybench.records.record import SCHEMA_VERSION, TrialRecord, is_readable
 from raybench.records.requests import Configuration, StepsRequest
 from raybench.records.results import Block, Round, StepsResult
 from raybench.records.store import ResultsDirectory
-from raybench.spec import MeasureSpec, OptimizerSpec, Setting
+from raybench.spec.knobs import Setting
 from raybench.spec.load import resolve
+from raybench.spec.study import MeasureSpec, OptimizerSpec
 from tests.support.planted import StepCosts
 from tests.unit.studies import measured
 

@@ -22,7 +22,7 @@ from raybench.report.answer import answer, answer_of, one_device_words, to_use
 from raybench.report.code import use_it
 from raybench.report.document import write_report
 from raybench.report.finding_texts import next_step
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from tests.support.analysis import analyse
 from tests.support.planted import QUIET, FakeHardware, FakeLearning, FakeRunner, Noise, StepCosts, run_all
 from tests.unit.runs import run

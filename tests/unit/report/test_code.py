@@ -31,7 +31,8 @@ from raybench.report.code import (
 )
 from raybench.report.document import write_report
 from raybench.report.table import NONE
-from raybench.spec import OptimizerSpec, Setting
+from raybench.spec.knobs import Setting
+from raybench.spec.study import OptimizerSpec
 from raybench.spec.workloads import CLIPPING, VisionSpec
 from tests.support.analysis import analyse
 from tests.support.planted import StepCosts

@@ -12,7 +12,7 @@ from rich.console import Console
 from raybench.analysis.findings.case import Around
 from raybench.report.document import diagnosis_markdown, write_report
 from raybench.report.terminal import print_summary
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from tests.support.analysis import analyse
 from tests.unit.studies import SIXTEEN_TENTHS, asked, exactly, failed, measured, planted, study
 

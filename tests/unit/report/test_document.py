@@ -16,7 +16,7 @@ from raybench.report.answer import SMOKE, Clause, answer
 from raybench.report.document import write_report
 from raybench.report.finding_texts import evidence, next_step
 from raybench.report.pages import make_pages
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from tests.support.analysis import analyse
 from tests.support.planted import STARTED_AT, FakeRunner, Noise
 from tests.unit.studies import MACHINE, asked, grid, searched, study

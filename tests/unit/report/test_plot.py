@@ -11,7 +11,7 @@ from raybench.analysis.stats.statistics import Estimate, inverse
 from raybench.report.plot import Line, draw_lines, legend_below, make_figure, saved, write_title
 from raybench.report.sections.scaling import draw_scaling, plotted_settings
 from raybench.report.sections.waterfall import draw_waterfall
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from tests.support.analysis import analyse
 from tests.support.planted import StepCosts
 from tests.unit.studies import measured, study

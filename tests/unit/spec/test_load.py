@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from raybench.errors import RequestError
-from raybench.spec import Study
 from raybench.spec.load import find_study, load_study, question, resolve, studies
+from raybench.spec.study import Study
 from raybench.spec.user_input import to_toml
 
 MLP = {"name": "x", "workload": {"name": "mlp"}}

@@ -7,9 +7,9 @@ import pytest
 from packaging.version import Version
 from pydantic import BaseModel, ValidationError
 
-from raybench.spec import Knobs, MeasureSpec, Setting, Study
-from raybench.spec.knobs import bucket_sizes_mb
+from raybench.spec.knobs import Knobs, Setting, bucket_sizes_mb
 from raybench.spec.load import resolve
+from raybench.spec.study import MeasureSpec, Study
 from raybench.spec.user_input import to_toml
 from raybench.spec.validation import fields
 from raybench.spec.workloads import WORKLOADS, FactorySpec

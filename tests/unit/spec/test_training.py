@@ -3,8 +3,8 @@
 import pytest
 
 from raybench.errors import RequestError
-from raybench.spec import TrainingSpec
 from raybench.spec.load import resolve
+from raybench.spec.study import TrainingSpec
 from raybench.spec.user_input import to_toml
 from raybench.spec.validation import fields
 from tests.unit.studies import study

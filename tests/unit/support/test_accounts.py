@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from raybench.records.record import TrialRecord
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from tests.support.accounts import Accounts, accounts
 from tests.support.planted import QUIET, Noise, StepCosts
 from tests.unit.studies import measured

@@ -8,7 +8,7 @@ import tests.support.planted
 from raybench.analysis.scaling import scaling
 from raybench.analysis.stats.statistics import Estimate
 from raybench.records.requests import TrainingRequest
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from raybench.spec.study import MeasureSpec, TrainingSpec
 from tests.support.planted import QUIET, FakeHardware, FakeLearning, FakeRunner, Noise, run_all
 from tests.unit.studies import config, request

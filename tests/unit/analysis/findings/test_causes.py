@@ -16,7 +16,7 @@ from raybench.analysis.findings.finding import Finding, FindingName, Reason
 from raybench.analysis.results import StudyResults
 from raybench.report.finding_texts import cost, evidence, next_step
 from raybench.report.method import method_words
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from tests.support.analysis import analyse
 from tests.support.planted import QUIET, FakeHardware, FakeRunner, Noise, StepCosts, run_all
 from tests.support.planted.causes import CAUSES, PlantedCause, faults, measure, simulate, sound_site

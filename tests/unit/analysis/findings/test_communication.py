@@ -10,7 +10,7 @@ from raybench.analysis.findings.finding import SLOW_WAYS, Finding, FindingName, 
 from raybench.machine.environment import Environment
 from raybench.records.record import TrialRecord
 from raybench.report.finding_texts import evidence, next_step
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from tests.support.alone import among, case_of
 from tests.support.analysis import analyse
 from tests.support.planted import QUIET, Noise, StepCosts

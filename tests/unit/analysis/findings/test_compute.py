@@ -8,7 +8,7 @@ from raybench.analysis.findings.case import Around
 from raybench.analysis.findings.finding import Finding, FindingName, Reason
 from raybench.machine.environment import Environment
 from raybench.report.finding_texts import evidence, next_step
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from tests.support.analysis import analyse
 from tests.support.planted import QUIET, StepCosts
 from tests.unit.studies import MACHINE, measured, study

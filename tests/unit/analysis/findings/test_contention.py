@@ -13,7 +13,7 @@ from raybench.records.record import TrialRecord
 from raybench.records.results import Block
 from raybench.report.finding_texts import evidence, next_step
 from raybench.report.format import figures
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from tests.support.alone import case_of, findings
 from tests.support.planted import QUIET, StepCosts
 from tests.unit.studies import measured

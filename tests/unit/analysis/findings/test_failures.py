@@ -16,7 +16,7 @@ from raybench.analysis.resolve import resolve
 from raybench.records.record import State, TrialRecord
 from raybench.report.finding_texts import evidence, next_step
 from raybench.report.terminal import print_summary
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from tests.support.analysis import analyse
 from tests.support.planted import FakeRunner, run_all
 from tests.unit.studies import asked, failed, study

@@ -9,7 +9,7 @@ import pytest
 from raybench.analysis.findings.batch import twice_the_batch
 from raybench.analysis.findings.case import Case
 from raybench.analysis.scaling import Fit
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from tests.support.planted import QUIET, StepCosts
 from tests.unit.studies import measured
 

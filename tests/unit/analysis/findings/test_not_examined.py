@@ -5,7 +5,7 @@ from __future__ import annotations
 from raybench.analysis.findings.diagnose import not_examined
 from raybench.analysis.findings.finding import FindingName, Need
 from raybench.records.record import TrialRecord
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from tests.support.alone import case_of, findings
 from tests.support.analysis import analyse
 from tests.support.planted import QUIET, FakeRunner, StepCosts, run_all

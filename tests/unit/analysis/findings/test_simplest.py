@@ -9,7 +9,7 @@ import pytest
 from raybench.analysis.recommendation import Recommendation
 from raybench.analysis.stats.verdict import Verdict
 from raybench.records.requests import Configuration
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from tests.support.analysis import analyse
 from tests.support.planted import QUIET, FakeRunner, StepCosts
 from tests.unit.studies import searched, study

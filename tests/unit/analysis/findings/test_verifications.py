@@ -11,8 +11,7 @@ from raybench.analysis.findings.finding import Finding, FindingName, Severity
 from raybench.analysis.findings.verifications import Verification, Verified, proposals, verifications
 from raybench.analysis.resolve import resolve
 from raybench.report.sections.settings import verification_table
-from raybench.spec import Setting
-from raybench.spec.knobs import KnobValue
+from raybench.spec.knobs import KnobValue, Setting
 from tests.support.analysis import analyse
 from tests.support.planted import QUIET, FakeRunner, StepCosts, run_all
 from tests.unit.analysis.simulate.planted import BURSTS, trial_in_bursts

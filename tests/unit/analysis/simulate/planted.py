@@ -9,7 +9,7 @@ from raybench.analysis.simulate.network import replay_s
 from raybench.analysis.simulate.timeline import BucketCap, Compute, StepModel, Wire, assign
 from raybench.records.record import TrialRecord
 from raybench.records.results import GradientTimeline
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from tests.support.planted import QUIET, StepCosts
 from tests.unit.studies import measured
 

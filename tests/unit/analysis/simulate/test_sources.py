@@ -15,7 +15,8 @@ from raybench.analysis.simulate.steps import MeasuredGroup, ScalingMode, Shape
 from raybench.records.record import TrialRecord
 from raybench.records.requests import Configuration
 from raybench.report.prediction import more_sentences, more_table
-from raybench.spec import Setting, Study
+from raybench.spec.knobs import Setting
+from raybench.spec.study import Study
 from tests.support.analysis import analyse
 from tests.support.planted import QUIET, FakeRunner, StepCosts, run_all
 from tests.unit.analysis.simulate.tables import HEADER, groups

@@ -14,7 +14,7 @@ from raybench.analysis.simulate.timeline import best_caps
 from raybench.analysis.simulate.what_if import Change, Predicted, WhatIf, can_be_asked, study_what_if, what_if
 from raybench.errors import RequestError
 from raybench.records.record import TrialRecord
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from raybench.spec.study import Study
 from tests.support.planted import QUIET, FakeLink, StepCosts
 from tests.unit.analysis.simulate.planted import (

@@ -11,7 +11,7 @@ from raybench.analysis.phases import SYNCHRONIZATION, PhaseTable, phase_table
 from raybench.analysis.scaling import Fit
 from raybench.machine.environment import Spreads
 from raybench.records.record import TrialRecord
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from raybench.spec.workloads import ScriptSpec
 from tests.support.planted import QUIET, StepCosts
 from tests.unit.studies import SIXTEEN_TENTHS, exactly, measured

@@ -6,7 +6,7 @@ from raybench.report.sections.cost import cost_table
 from raybench.report.sections.scaling import overheads_table
 from raybench.report.sections.settings import settings_table
 from raybench.report.sections.waterfall import phases_table
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from tests.support.analysis import analyse
 from tests.unit.studies import SIXTEEN_TENTHS, measured, study
 

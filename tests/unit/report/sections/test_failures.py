@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from raybench.analysis.results import StudyResults
 from raybench.report.sections.trials import failures_table
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from tests.support.analysis import analyse
 from tests.unit.studies import asked, failed, study
 

@@ -17,7 +17,7 @@ from raybench.records.requests import Configuration
 from raybench.report.document import write_report
 from raybench.report.sections.published import published_table
 from raybench.report.table import Table
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from tests.corpus.words import unfolded
 from tests.support.analysis import analyse
 from tests.support.planted import QUIET, FakeLearning, FakeRunner, StepCosts, run_all

@@ -7,7 +7,7 @@ import re
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import Estimate
 from raybench.report.sections.scaling import STATUS_WORDS, _serial_fraction, overheads_table, scaling_table
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from tests.support.analysis import analyse
 from tests.support.planted import QUIET
 from tests.unit.studies import (

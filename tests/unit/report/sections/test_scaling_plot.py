@@ -9,7 +9,7 @@ from raybench.analysis.results import StudyResults
 from raybench.analysis.settings import MOST_SETTINGS
 from raybench.records.requests import Configuration
 from raybench.report.sections.scaling import ONE_DEVICE, draw_scaling, plotted_settings, seen_words
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from tests.support.analysis import analyse
 from tests.support.planted import QUIET, FakeRunner, StepCosts
 from tests.unit.studies import exactly, grid, planted, study

@@ -7,7 +7,7 @@ import pytest
 from raybench.analysis.results import StudyResults
 from raybench.report.sections.settings import settings_table
 from raybench.report.table import NONE
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from tests.support.analysis import analyse
 from tests.support.planted import FakeRunner, StepCosts
 from tests.unit.studies import exactly, grid, planted, study

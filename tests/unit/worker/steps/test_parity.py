@@ -7,7 +7,7 @@ from collections.abc import Collection
 import pytest
 from torch import nn
 
-from raybench.spec import Setting
+from raybench.spec.knobs import Setting
 from raybench.worker.steps.parity import why_not_alike
 
 
