@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -122,9 +123,11 @@ def analysed(store: ResultsDirectory, command: str = "scaling") -> StudyResults:
     base = resolve(study, records, environment)
     best = {each.trial_id for each in base.winners}  # as they were asked: of a script results have counts
     winners = [record for record in records if record.trial_id in best]
-    notes = left_out(study, records, len(environment.every_node), winners)
-    missing = tuple(left_out_words(each) for each in notes)
-    return found_in(base, Around(environment, resume_command(store.path, command), missing))
+    missing = list[str]()
+    with suppress(RequestError):  # what cannot be planned here, as under an older torch, can be read
+        notes = left_out(study, records, len(environment.every_node), winners)
+        missing += map(left_out_words, notes)
+    return found_in(base, Around(environment, resume_command(store.path, command), tuple(missing)))
 
 
 def resume_command(path: Path, command: str) -> str:

@@ -34,8 +34,7 @@ def pruned_after(request: TrainingRequest, epochs: Sequence[Epoch]) -> Pruned | 
         _, trial = _replayed(study, peer)
         study.tell(trial, peer[-1][1])
     should_prune, _ = _replayed(study, own)
-    compared = 1 + sum(any(epoch == last for epoch, _ in peer) for peer in request.peers)
-    return Pruned(epoch=last, pruner=request.pruner, compared=compared) if should_prune else None
+    return Pruned(epoch=last, pruner=request.pruner) if should_prune else None
 
 
 def _replayed(study: optuna.Study, curve: LearningCurve) -> tuple[bool, optuna.Trial]:

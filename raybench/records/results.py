@@ -389,8 +389,6 @@ class Pruned(Frozen):
     epoch: Count
     #: pruner that stopped it
     pruner: Pruner
-    #: trainings that had come as far, itself included
-    compared: Count
 
 
 class TrainingResult(Memory):
@@ -399,8 +397,6 @@ class TrainingResult(Memory):
     kind: Literal["training"] = "training"
     #: one entry an epoch
     epochs: tuple[Epoch, ...] = Field(min_length=1)
-    #: samples of all devices in an optimizer step
-    global_batch_size: Count
     #: epochs that came from a checkpoint
     resumed_after: Whole = 0
     #: why it was stopped early; null: all epochs were trained

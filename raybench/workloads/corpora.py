@@ -150,7 +150,7 @@ def _load(name: str, data: Path | None) -> Any:
     try:
         return hub.load_local_first(load, name, data)
     except Exception as error:
-        what = "ag_news, imdb, or a data set"
+        what = "ag_news or imdb (a file for train, one for test: CSV or Parquet), or a data set"
         why = " ".join(str(error).split())[:200] or type(error).__name__
         needed = hub.requirement(what, name.partition(":")[0], data, " --repo-type dataset")
         raise RequestError(f"workload.data_set: {needed} (received {name!r}: {why})") from error

@@ -226,7 +226,6 @@ def test_the_leader_drives_every_device_as_one_large_one(ranks):
         assert other == pytest.approx(one, rel=1e-9)
     assert counts(driven) == counts(alone)
     assert {(epoch.steps, epoch.samples) for epoch in driven.epochs} == {(4, (50, 0))}
-    assert driven.global_batch_size == 16
     assert driven.peak_memory_bytes == (1000, 1001)  # of each device, as the leader sees them
     assert driven.device_memory_bytes is None
     assert len(driven.device_utilization) == 2
@@ -332,7 +331,7 @@ def test_what_learns_too_little_is_stopped_on_every_rank(ranks, name, whole, epo
     result = trained(ranks, name)
     assert len(result.epochs) == epochs
     assert losses(result) == losses(trained(ranks, whole))[:epochs]
-    assert (result.stopped_by.epoch, result.stopped_by.compared) == (epochs, 3)
+    assert result.stopped_by.epoch == epochs
     assert trained(ranks, whole).stopped_by is None
     assert result.model is None
     if ASKED[name].training.save_model:

@@ -105,7 +105,7 @@ def contention(case: Case) -> Finding | None:
     values: dict[str, float] = {"ranks": ranks, "threads": threads, "cores": cores}
     if load is not None:
         lost_s = load.lost * case.step_s
-        of_it = 1.0 if lost_s >= whole.low else lost_s / whole.value  # all that it may be
+        of_it = 1.0 if lost_s >= whole.low else lost_s / whole.low  # at most
         values |= {"other_cores": load.taken, "host_cores": load.cores, "others_share": of_it}
     has_too_many = 0 < cores < ranks * threads
     fitting = max(cores // ranks, 1) if ranks else 0

@@ -176,7 +176,7 @@ def _points(comparison: Comparison | None) -> str:
 
 
 _METRICS: dict[str, Callable[[_Trained], str]] = {
-    "global batch": lambda each: f"{each.group.runs[0].result.global_batch_size:,}",
+    "global batch": lambda each: f"{each.group.config.global_batch_size:,}",
     "time per epoch": lambda each: plain_lasting(each.group.epoch_time_s),
     "total time": lambda each: plain_lasting(each.group.total_s),
     "samples/s": lambda each: known(_rate(each), interval),

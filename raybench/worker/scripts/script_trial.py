@@ -197,11 +197,11 @@ class ScriptTrial:
     def _check(self, about: Sequence[About]) -> None:
         """Raises ``InvalidTrialError`` where the script trains otherwise than this trial says."""
         kind = self._device.kind
-        if any(("cpu" if each.torch_bytes is None else "cuda") != kind for each in about):
-            other = "cpu" if kind == "cuda" else "cuda"
+        if any(each.on_gpu != (kind == "cuda") for each in about):
+            has, other = ("put nothing", "cpu") if kind == "cuda" else ("put something", "cuda")
             raise InvalidTrialError(
-                f"the script trains on {other}, this study on {kind}: the first optimizer that it steps has "
-                f"its parameters there (--device {other} measures that)"
+                f"the script has {has} on a GPU by its first step, and this study is of {kind}: "
+                f"--device {other} measures it"
             )
         if any((each.world_size or 1) != self._team.size for each in about):
             raise InvalidTrialError(

@@ -103,6 +103,7 @@ class About:
 
     world_size: int | None  # of its process group; None: it has made none
     has_ddp: bool
+    on_gpu: bool  # it has put something there; its optimizer may be on the CPU
     unswitched: str | None  # why its DDP cannot keep gradients where they are
     samples_per_step: float  # that its DataLoaders gave, in the mean; 0: none of torch's
     full_step: int  # samples of the usual step, which an epoch's last one may fall short of
@@ -485,6 +486,7 @@ class Stopwatch:
         return About(
             world_size=dist.get_world_size() if dist.is_initialized() else None,
             has_ddp=bool(modules or self._has_own_hook),
+            on_gpu=torch.cuda.max_memory_allocated() > 0,
             unswitched=self._unswitched(modules),
             samples_per_step=samples_per_step,
             full_step=full_step,

@@ -114,7 +114,6 @@ class TrainingTrial:
         sleeping = config.world_size - team.size
         return TrainingResult(
             epochs=tuple(epochs),
-            global_batch_size=config.global_batch_size,
             resumed_after=resumed_after,
             stopped_by=self._stopped_by(epochs),
             peak_memory_bytes=driven[0] or all_known(torchs),

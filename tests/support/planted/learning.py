@@ -45,7 +45,6 @@ class FakeLearning:
         return TrainingResult(
             epochs=tuple(epochs),
             stopped_by=stopped_by,
-            global_batch_size=config.global_batch_size,
             device_memory_bytes=(costs.memory_bytes,) * config.world_size,
             device_utilization=(0.9,) * config.world_size,
         )

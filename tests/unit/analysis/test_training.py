@@ -33,7 +33,7 @@ def run_of(*accuracies: float | None, target: float | None = None) -> TrainedRun
     request = training_requests(
         planned_training(training={"epochs": len(accuracies), "target_accuracy": target})
     )[1]
-    result = TrainingResult(epochs=epochs, global_batch_size=64)
+    result = TrainingResult(epochs=epochs)
     return TrainedRun(to_record(request, Outcome("complete", 1.0, result=result)))
 
 
@@ -252,9 +252,7 @@ def test_without_a_target_or_without_reaching_it():
 def test_a_cure_is_compared_with_the_default_and_with_its_own_one_device() -> None:
     found = cured_study().training
     assert found is not None
-    kinds = [
-        (group.world_size, group.runs[0].result.global_batch_size, group.changes) for group in found.groups
-    ]
+    kinds = [(group.world_size, group.config.global_batch_size, group.changes) for group in found.groups]
     words = "batch 512, accumulation 4"
     assert kinds == [(1, 32, ""), (1, 512, words), (2, 32, ""), (2, 512, words)]
     assert [(each.group.changes, each.base.changes, each.base.world_size) for each in found.comparisons] == [

@@ -23,6 +23,7 @@ from raybench.commands.process import NOT_KNOWN
 from raybench.commands.report import analysed
 from raybench.errors import RequestError
 from raybench.machine.environment import Spreads
+from raybench.plan import notes
 from raybench.records.requests import Configuration
 from raybench.records.store import ResultsDirectory
 from raybench.spec.knobs import Setting
@@ -90,6 +91,17 @@ def test_a_figure_has_the_interval_of_its_report(tmp_path: Path) -> None:
         assert results.headline_scaling == reported.headline_scaling
     assert side.results.fit.pool.spreads != resolve(reported.study, reported.records).fit.pool.spreads
     assert printed(one, two, fail_if_slower=0.0)[0] == 1  # starts differ by less than 4%
+
+
+def test_what_cannot_be_planned_here_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measured under a torch that this machine has not."""
+    one, two = (planted(tmp_path, name, 0.010, seed=seed) for name, seed in (("one", 1), ("two", 2)))
+
+    def refuse(*_: object) -> None:
+        raise RequestError("knobs: batched_grad_copy needs torch 2.14")
+
+    monkeypatch.setattr(notes, "make_plan", refuse)
+    assert printed(one, two)[0] == 0
 
 
 def test_a_side_says_what_its_report_says_of_what_was_not_reached(tmp_path: Path) -> None:

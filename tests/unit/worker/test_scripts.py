@@ -324,7 +324,7 @@ def test_a_batch_has_one_pass_that_frees_its_graph(monkeypatch: pytest.MonkeyPat
 
 
 ABOUT = About(
-    world_size=2, has_ddp=True, unswitched=None, samples_per_step=8.0, full_step=8, passes=1,
+    world_size=2, has_ddp=True, on_gpu=False, unswitched=None, samples_per_step=8.0, full_step=8, passes=1,
     epoch_samples=None, first_samples=None, num_parameters=1, overridden={}, gradient_bytes=4,
     bucket_bytes=(), torch_bytes=None, device_bytes=None,
 )  # fmt: skip
@@ -392,15 +392,15 @@ def test_ranks_on_two_nodes_get_what_torchrun_gives_them(
     assert {tuple(each[name] for name in names) for each in found} == {("4", "2", "2", "10.0.0.1", "29500")}
 
 
-@pytest.mark.parametrize(("peak", "kind"), [(None, "cuda"), (2**20, "cpu")])
+@pytest.mark.parametrize(("on_gpu", "kind"), [(False, "cuda"), (True, "cpu")])
 def test_a_script_that_trains_on_another_device_is_refused(
-    trial: Callable[..., ScriptTrial], peak: int | None, kind: Any
+    trial: Callable[..., ScriptTrial], on_gpu: bool, kind: Any
 ) -> None:
     """Its figures would stand under the name of one that it does not use."""
     made = trial()
     made._device = SimpleNamespace(kind=kind)  # type: ignore[assignment]
-    with pytest.raises(InvalidTrialError, match=f"this study on {kind}"):
-        made._check([replace(ABOUT, torch_bytes=peak)] * 2)
+    with pytest.raises(InvalidTrialError, match=f"this study is of {kind}"):
+        made._check([replace(ABOUT, on_gpu=on_gpu)] * 2)
 
 
 def test_the_study_s_knob_replaces_an_argument_of_ddp_by_its_older_name_too(

@@ -33,12 +33,15 @@ def found(contention_s: float, others: float) -> dict[FindingName, Finding]:
 
 @pytest.mark.parametrize(
     ("theirs_s", "reason", "words"),
-    [(0.004, None, "up to 40% of it"), (0.0275, Reason.OTHERS, "all of it")],
+    [(0.004, None, "up to {most:.0%} of it"), (0.0275, Reason.OTHERS, "all of it")],
 )
 def test_no_time_is_explained_by_contention_and_by_other_processes(
     theirs_s: float, reason: Reason | None, words: str
 ) -> None:
-    """10 ms of a step of 50 are contention, whoever it is with; how much may be others' is its evidence."""
+    """10 ms of a step of 50 are contention, whoever it is with; how much may be others' is its evidence.
+
+    At most: of the least that contention may be.
+    """
     cores = 2 * theirs_s / 0.050
     named = found(0.010, cores)
     assert named[FindingName.OTHER_PROCESSES].explains is None
@@ -46,7 +49,8 @@ def test_no_time_is_explained_by_contention_and_by_other_processes(
     assert whole.explains is not None
     assert whole.explains.value == pytest.approx(0.010)
     assert whole.reason is reason
-    assert evidence(whole).endswith(f". Other programs, on {figures(cores)} of 2 cores, may be {words}")
+    said = words.format(most=theirs_s / whole.explains.low)
+    assert evidence(whole).endswith(f". Other programs, on {figures(cores)} of 2 cores, may be {said}")
 
 
 def test_contention_without_other_processes_is_whole() -> None:
