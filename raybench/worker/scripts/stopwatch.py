@@ -486,7 +486,7 @@ class Stopwatch:
         return About(
             world_size=dist.get_world_size() if dist.is_initialized() else None,
             has_ddp=bool(modules or self._has_own_hook),
-            on_gpu=torch.cuda.max_memory_allocated() > 0,
+            on_gpu=any(map(torch.cuda.max_memory_allocated, range(torch.cuda.device_count()))),
             unswitched=self._unswitched(modules),
             samples_per_step=samples_per_step,
             full_step=full_step,
