@@ -161,7 +161,7 @@ def _why(results: StudyResults) -> list[str]:
         return []
     if scaling is not None and scaling.speedup is not None and _is_too_wide(scaling.speedup):
         return []
-    shares = shares_of_step(waterfall)
+    shares = {IN_ANSWER.get(name, name): share for name, share in shares_of_step(waterfall).items()}
     shares.pop(PART_WORDS["ideal"], None)
     total, communication = sum(part.value for part in shares.values()), shares.get(COMMUNICATION)
     if not shares or total < LEAST_SHARE:
@@ -176,7 +176,7 @@ def _why(results: StudyResults) -> list[str]:
     least = "at least " if waterfall.parts.ideal is None else ""
     lost, rest = f"{least}{total:.0%} of each step is lost", total - sum(share.value for _, share in sure)
     named = [*sure[:1], *sorted(sure[1:], key=lambda each: each[0] != COMMUNICATION)][:MOST_PARTS]
-    parts = [f"{share.value:.0%} to {IN_ANSWER.get(name, name)}" for name, share in named]
+    parts = [f"{share.value:.0%} to {name}" for name, share in named]
     undivided = shares.get(PART_WORDS["undivided"])  # which no time divides further
     more = _more_rounds(results, rest - (undivided.value if undivided else 0.0))
     unsure = None if COMMUNICATION in dict(sure) else communication
@@ -196,7 +196,7 @@ def _why(results: StudyResults) -> list[str]:
     elif rest >= LEAST_SHARE:
         parts.append("the rest may be communication" if may_be_rest else "the rest unexplained")
     whole = len(parts) == 1 and f"{named[0][1].value:.0%}" == f"{total:.0%}"
-    return [f"{lost} {parts[0].partition(' ')[2]}" if whole else f"{lost}: {', '.join(parts)}", *also]
+    return [f"{lost} to {named[0][0]}" if whole else f"{lost}: {', '.join(parts)}", *also]
 
 
 def _communication_words(share: Estimate | None) -> list[str]:

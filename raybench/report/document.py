@@ -87,7 +87,7 @@ def _first_screen(results: StudyResults, said: Sequence[Clause]) -> dict[str, An
     """What stands there, by the templates' names, but for tables and plots."""
     return {
         "title": results.study.question or results.study.name,
-        "about": measured_words(results, results.around.described),
+        "about": measured_words(results),
         "box": said,
         **_causes(results),
         "no_causes": NO_CAUSES if results.waterfall else "",

@@ -11,6 +11,7 @@ from raybench.spec.plural import plural
 UNITS = (  # how many seconds each has, and from how many on it is used; what is less is rounding
     ("h", 3600.0, 7200.0), ("min", 60.0, 120.0), ("s", 1.0, 1.0), ("ms", 1e-3, 1e-3), ("µs", 1e-6, 1e-9)
 )  # fmt: skip
+GIGA, LEAST_GIGA = 1e9, 0.1
 MOST_DECIMALS = 5
 SMALL = 0.25  # half an interval, relative: one that is wider is not symmetric
 MOST_TIMES = 100  # the value: an interval that ends further away says so, and no number
@@ -106,7 +107,18 @@ def time_unit(seconds: float) -> tuple[str, float]:
 
 def gigabytes_per_s(estimate: Estimate) -> str:
     """A bandwidth in bytes/s as GB/s (10^9 bytes/s, as nccl-tests has them), with its interval."""
-    return interval(estimate.scaled(1e-9))
+    return interval(estimate.scaled(1 / GIGA))
+
+
+def rate_words(*rates: float, unit: str = "B") -> str:
+    """A bandwidth in bytes/s, or from one to another: "48 MB/s", "5.97 to 18 GB/s"."""
+    name, size = ("G", GIGA) if max(rates) >= LEAST_GIGA * GIGA else ("M", 1e6)
+    return f"{range_words(rates, lambda rate: figures(rate / size))} {name}{unit}/s"
+
+
+def bit_rate_words(*bytes_per_s: float) -> str:
+    """The same in bits: "144 Gbit/s"."""
+    return rate_words(*(8 * each for each in bytes_per_s), unit="bit")
 
 
 def size_words(size_bytes: int) -> str:

@@ -50,11 +50,8 @@ def _words(name: str, value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def measured_words(results: StudyResults, environment: Mapping[str, Any]) -> str:
-    """ "mlp on 2 CPU workers on AMD EPYC, gloo · torch 2.14.1 · 2026-11-22".
-
-    ``environment`` is what environment.json holds, as far as it is known. Empty where nothing was measured.
-    """
+def measured_words(results: StudyResults) -> str:
+    """ "mlp on 2 CPU workers on AMD EPYC, gloo · torch 2.14.1 · 2026-11-22"; empty where nothing was."""
     most = max(results.records, key=lambda each: each.request.config.world_size, default=None)
     record = results.headline or most
     if record is None:
@@ -62,13 +59,16 @@ def measured_words(results: StudyResults, environment: Mapping[str, Any]) -> str
     model = model_name(record.config.workload)
     if record.steps is not None and record.steps.num_parameters is not None:
         model += f" ({plural(record.steps.num_parameters, 'parameter')})"
-    return on_words(model, record, results.records, environment)
+    return on_words(model, record, results.records, results.around.described)
 
 
 def on_words(
     what: str, record: TrialRecord, records: Iterable[TrialRecord], environment: Mapping[str, Any]
 ) -> str:
-    """``what`` on the devices of ``record``, torch's version, and when the first of ``records`` began."""
+    """``what`` on the devices of ``record``, torch's version, and when the first of ``records`` began.
+
+    ``environment`` is what environment.json holds, as far as it is known.
+    """
     config = record.request.config
     where = hardware_words(record, str(environment.get("cpu_model") or ""))
     version = (environment.get("packages") or {}).get("torch")

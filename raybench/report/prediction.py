@@ -18,7 +18,9 @@ from raybench.analysis.simulate.steps import Expected, Input, Measurement, Scali
 from raybench.analysis.stats.statistics import Estimate
 from raybench.analysis.summary import model_name
 from raybench.report.format import (
+    GIGA,
     aligned,
+    bit_rate_words,
     factor,
     figures,
     gigabytes_per_s,
@@ -26,6 +28,7 @@ from raybench.report.format import (
     milliseconds,
     percent,
     plain_lasting,
+    rate_words,
     run_words,
     sentence,
     time_unit,
@@ -125,12 +128,9 @@ def refusal_words(row: Expected, outlook: Outlook) -> str:
     """Why there is no prediction; empty where there is one."""
     if not row.refused:
         return ""
-    shape, sizes = row.shape, outlook.group.world_sizes
+    size, sizes = row.shape.world_size, outlook.group.world_sizes
     return REFUSED[row.refused].format(
-        size=shape.world_size,
-        samples=row.question.samples,
-        sizes=", ".join(map(str, sizes)),
-        largest=sizes[-1],
+        size=size, samples=row.question.samples, sizes=", ".join(map(str, sizes)), largest=sizes[-1]
     )
 
 
@@ -265,7 +265,6 @@ def imported_table(model: Outlook) -> Table:
 
 # --- the headline's setting on more devices
 
-GIGA, LEAST_GIGA = 1e9, 0.1
 MOST_RATE = 1e12  # of a node, in bytes/s: an end beyond it is not worth a word
 HALF = 0.5  # of the variance, from which on one input carries most of the width
 WIDE = 0.05  # half an interval, relative: a narrower one is not worth a measurement
@@ -405,18 +404,6 @@ def required_table(more: MoreDevices | None) -> Table:
     return make_table(REQUIRED, caption, columns, more.requirements)
 
 
-def rate_words(rate: float, unit: str = "B") -> str:
-    """18 GB/s, or 48 MB/s."""
-    if rate >= LEAST_GIGA * GIGA:
-        return f"{figures(rate / GIGA)} G{unit}/s"
-    return f"{figures(rate / 1e6)} M{unit}/s"
-
-
-def bit_rate_words(bytes_per_s: float) -> str:
-    """144 Gbit/s."""
-    return rate_words(8 * bytes_per_s, "bit")
-
-
 def _missing_words(more: MoreDevices) -> list[str]:
     return [f"steps as if on {more.devices(size)} were not measured: {why}" for size, why in more.missing]
 
@@ -474,9 +461,8 @@ def _is_slower(more: MoreDevices) -> bool:
 
 def _network_words(needed: Estimate, more: MoreDevices) -> str:
     """What a network must bring to come near one that takes no time, and what there is."""
-    low, high = (bit_rate_words(end) for end in (needed.low, needed.high))
-    (least, unit), (_, same) = low.split(), high.split()
-    rate = f"{least if unit == same else low} to {high}" if needed.high < MOST_RATE else f"at least {low}"
+    is_known = needed.high < MOST_RATE
+    rate = bit_rate_words(needed.low, needed.high) if is_known else f"at least {bit_rate_words(needed.low)}"
     today = f", and these reach {bit_rate_words(more.bus_bytes_per_s)}" if more.bus_bytes_per_s else ""
     return f"coming near that takes {rate} a node{today}"
 
@@ -543,7 +529,7 @@ def draw_required(more: MoreDevices | None) -> Figure | None:
     axes.set_xlabel("bus bandwidth of all-reduces: all links of a node (GB/s; bars: 95% intervals)")
     axes.set_ylabel("scaling efficiency (%)")
     most, rate = shown[-1]
-    words = f"{more.devices(most.world_size)} need {rate_words(rate.low)} to {rate_words(rate.high)}"
+    words = f"{more.devices(most.world_size)} need {rate_words(rate.low, rate.high)}"
     write_title(figure, f"{words} over each node's links for {OF_CEILING:.0%} of their ceiling")
     legend_below(figure, axes)
     return figure

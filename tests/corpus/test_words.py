@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from raybench.report.prediction import bit_rate_words, more_sentences, required_table
+from raybench.report.format import bit_rate_words
+from raybench.report.prediction import more_sentences, required_table
 from tests.conftest import ROOT
 from tests.corpus.invariants import Drawn
 from tests.corpus.words import before_first_table, sentences, unfolded, words
@@ -93,8 +94,8 @@ def test_a_buyer_can_compare_the_network_with_todays(draw: Callable[[str], Drawn
     assert first.bus_bytes_per_s is not None
     assert first.bus_bytes_per_s.low < today < first.bus_bytes_per_s.high
     free = f"a free network lets 4 devices train {4 * first.ceiling.value:.2f} times as fast as one"
-    low, high = (bit_rate_words(end) for end in (first.bus_bytes_per_s.low, first.bus_bytes_per_s.high))
-    rate = f"{low.removesuffix(' Gbit/s')} to {high}"  # what joins the devices of one node is no network
+    low = first.bus_bytes_per_s.low
+    rate = bit_rate_words(low, first.bus_bytes_per_s.high)  # what joins the devices of one node is no network
     assert f"{free}. Coming near that takes {rate} a node. Expect" in drawn.answer
     assert more.bus_bytes_per_s is None
     several = replace(more, bus_bytes_per_s=today)
@@ -102,7 +103,7 @@ def test_a_buyer_can_compare_the_network_with_todays(draw: Callable[[str], Drawn
     assert more_sentences(replace(several, points=())) == [free, reached]
     endless = replace(first, bus_bytes_per_s=replace(first.bus_bytes_per_s, high=1e13))
     said = more_sentences(replace(several, points=(), requirements=(endless,)))[1]
-    assert said.startswith(f"coming near that takes at least {low} a node, and these reach ")
+    assert said.startswith(f"coming near that takes at least {bit_rate_words(low)} a node, and these reach ")
     table = drawn.table("What the network must bring")
     assert table is not None
     assert table.rows[0]["in bits"].startswith(bit_rate_words(first.bus_bytes_per_s.value))

@@ -28,19 +28,20 @@ WITHIN_S = 0.005
 PLANTED = "--bs {batch_size} --base-ms 60 --slow-ms 40 --send-ms 30 --data-ms 20"
 LONGER = "--bs {batch_size} --base-ms 80 --slow-ms 40 --send-ms 60 --data-ms 35"  # by 20, 0, 30 and 15 ms
 OWN = "tests.support.own_trainings"
-BRIEF = {"steps": 2, "min_rounds": 5}
+FEW, BRIEF = {"steps": 4}, {"steps": 2, "min_rounds": 5}
 # without what is measured beside the rounds of a curve
 ALONE_TOO: dict[str, Any] = {"role": "search", "variants": ("plain", "ddp"), "measure": BRIEF}
 ASKED = {
-    "one": request("planted.py", PLANTED, world_size=1, variants=("plain",)),
+    "one": request("planted.py", PLANTED, world_size=1, variants=("plain",), measure=FEW),
     "two": request(
         "planted.py",
         PLANTED,
         setting=Setting(batch_size=4, bucket_cap_mb=3),
         script={"ddp_knobs": ["bucket_cap_mb"]},
+        measure=FEW,
     ),
-    "one longer": request("planted.py", LONGER, world_size=1, variants=("plain",)),
-    "two longer": request("planted.py", LONGER),
+    "one longer": request("planted.py", LONGER, world_size=1, variants=("plain",), measure=FEW),
+    "two longer": request("planted.py", LONGER, measure=FEW),
     "by factory": request(
         "", "", workload=FactorySpec.model_validate({"factory": f"{OWN}:WaitingWorkload"}), **ALONE_TOO
     ),

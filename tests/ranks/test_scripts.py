@@ -35,7 +35,9 @@ ASKED = {
     "gathers now and then": request(
         "planted.py", "--gathers-every 90 --gather-ms 1000 --base-ms 5", measure={"min_rounds": 8}
     ),
-    "gathers often": request("planted.py", "--gathers-every 3 --gather-ms 100 --base-ms 5"),
+    "gathers often": request(
+        "planted.py", "--gathers-every 3 --gather-ms 300 --base-ms 5", measure={"min_rounds": 3}
+    ),
     "next fold": request("planted.py", "--new-optimizer-at 20 --base-ms 5"),
     "none unused": request(
         "planted.py", "--unused --base-ms 5", script={"ddp_knobs": ["find_unused_parameters"]}
@@ -99,14 +101,14 @@ def test_what_is_gathered_now_and_then_is_no_communication(of_scripts: dict[str,
 
 
 def test_steps_that_gather_are_left_out_of_the_blocks_that_have_them(of_scripts: dict[str, Outcome]) -> None:
-    """Planted: 100 ms in every third step, 5 ms in all others: 38 ms in the mean of any six."""
+    """Planted: 300 ms in every third step, 5 ms in all others: 105 ms in the mean of any six."""
     found = complete(of_scripts["gathers often"])
     assert found.local_collectives == 0
     for variant in ("ddp", "local"):
         of_blocks = [
             block.slowest_s for each in found.rounds for block in each.blocks if block.variant == variant
         ]
-        assert median(of_blocks) < 0.025
+        assert median(of_blocks) < 0.050
 
 
 def test_the_optimizer_of_the_next_stage_is_timed_too(of_scripts: dict[str, Outcome]) -> None:

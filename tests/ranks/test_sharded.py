@@ -37,7 +37,7 @@ from tests.unit import studies
 
 pytestmark = pytest.mark.alone
 
-BLOCKS = 2
+BLOCKS = 1
 # weights of the root and of each block before the forward and before the backward pass, then gradients
 MESSAGES = 3 * (BLOCKS + 1)
 
@@ -105,7 +105,7 @@ def _request(workload: dict[str, Any] | None = None, **setting: Any) -> StepsReq
         setting=Setting(strategy="fsdp", batch_size=8, **setting),
         world_size=2,
         variants=ALL,
-        measure=MeasureSpec(half_width=0.001, steps=3, min_rounds=36, warmup_steps=2, timeout_seconds=120),
+        measure=MeasureSpec(half_width=0.001, steps=3, min_rounds=24, warmup_steps=2, timeout_seconds=120),
     )
 
 

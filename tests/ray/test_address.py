@@ -106,18 +106,23 @@ def look(head: Head) -> Iterator[Look]:
         driver.kill()
 
 
-@pytest.mark.promise("address")
-def test_an_interrupt_leaves_the_cluster_as_it_was(tmp_path: Path, head: Head, look: Look) -> None:
+class SlowReport(Command):
+    program = ("-m", "tests.ray.slow_report")
+
+
+@pytest.mark.promise("address", "sigterm")
+def test_sigterm_leaves_the_report_and_the_cluster_as_it_was(tmp_path: Path, head: Head, look: Look) -> None:
     """Its nodes live, and nothing of the study's is on them when its command is over.
 
-    How a study goes on is shown over ranks: tests/studies/test_endings.py.
+    Ray's core answers the signal with an alarm that aborts the process before its report is drawn, unless it
+    is kept from that. How a study goes on is shown over ranks: tests/studies/test_endings.py.
     """
     before = look()
     assert before == {"nodes": 1, "actors": [], "groups": 0, "free": 2.0}
     # long enough to be looked at
     batches = [8, 9, 10, 11, 12, 13, 14, 15, 17, 18, 19, 20]
     write_study(tmp_path, batches, "[1]", workload="seconds = 0.05")
-    command = Command(
+    command = SlowReport(
         *("scaling", "faulty.toml", "--output", "out", "--address", head.address),
         folder=tmp_path,
         variables=head.variables,
@@ -126,9 +131,11 @@ def test_an_interrupt_leaves_the_cluster_as_it_was(tmp_path: Path, head: Head, l
     during = look()
     assert during["free"] == 1.0
     assert "RayTrainWorker" in during["actors"]
-    command.send(signal.SIGINT)
-    command.wait_for("SIGINT: the workers are gone", timeout_s=ENDS_S)
-    command.send(signal.SIGINT)  # an impatient second one, while the report is written, changes nothing
+    command.send(signal.SIGTERM)
+    command.wait_for("SIGTERM: the workers are gone", timeout_s=ENDS_S)
+    log = tmp_path / "out" / "ray.log"
+    assert until(lambda: "drawing" in log.read_text(errors="replace"), ENDS_S), command.output
+    command.send(signal.SIGTERM)  # an impatient second one, while the report is drawn, changes nothing
     assert command.wait(ENDS_S) == INTERRUPTED, command.output
     assert command.survivors(ENDS_S) == []
     assert f"scaling --address {head.address} --resume --output out" in " ".join(command.output.split())
@@ -178,28 +185,6 @@ def test_ten_signals_under_calls_of_ray_are_ten_interrupts_and_no_alarm(head: He
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split()[-10:] == ["SIGTERM", "SIGINT"] * 5
-
-
-class SlowReport(Command):
-    program = ("-m", "tests.ray.slow_report")
-
-
-@pytest.mark.promise("sigterm")
-def test_sigterm_while_the_report_is_drawn(tmp_path: Path, head: Head) -> None:
-    """Ray's core answers it with an alarm that aborts the process, unless it is kept from that."""
-    write_study(tmp_path, [8], "[1]")
-    command = SlowReport(
-        *("scaling", "faulty.toml", "--output", "out", "--address", head.address),
-        folder=tmp_path,
-        variables=head.variables,
-    )
-    log = tmp_path / "out" / "ray.log"
-    assert until(lambda: log.exists() and "drawing" in log.read_text(errors="replace"), 240), command.output
-    command.send(signal.SIGTERM)
-    assert command.wait(ENDS_S) == INTERRUPTED, command.output
-    assert "Traceback" not in command.output
-    assert_report(tmp_path)
-    assert command.survivors(ENDS_S) == []
 
 
 class Contract(Command):

@@ -23,7 +23,12 @@ from tests.support import budget
 
 NOTEBOOK = ROOT / "notebooks" / "reading_a_study.ipynb"
 LIMIT_S = 300.0
-SMALLER = FIELDS | {"knobs.batch_size": 4, "workload.samples": 16, "workload.test_samples": 8}
+SMALLER = FIELDS | {
+    "workload.model": "squeezenet1_1",
+    "knobs.batch_size": 4,
+    "workload.samples": 16,
+    "workload.test_samples": 8,
+}
 STUDY = 'factory="my_model:build", knobs={"batch_size": [256, 32]}, device="cpu", output="out"'
 
 

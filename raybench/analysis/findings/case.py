@@ -37,7 +37,7 @@ class Around:
     goes_on: str = ""
     left_out: tuple[str, ...] = ()  # in words
 
-    @property
+    @cached_property
     def described(self) -> dict[str, Any]:
         """What environment.json holds."""
         return self.environment.model_dump(mode="json") if self.environment else {}

@@ -7,6 +7,7 @@ import pytest
 from raybench.analysis.stats.statistics import Estimate
 from raybench.report.format import (
     aligned,
+    bit_rate_words,
     clock,
     duration_words,
     exact_clock,
@@ -18,6 +19,7 @@ from raybench.report.format import (
     plain_lasting,
     plain_share,
     plus_minus,
+    rate_words,
     relative_words,
     sentence,
     times,
@@ -41,6 +43,13 @@ def test_numbers_in_words() -> None:
     ]
     assert [duration_words(each) for each in (1.25, 0.0123, 0.00045)] == ["1.25 s", "12.3 ms", "450 µs"]
     assert milliseconds(Estimate(0.012345, 0.0121, 0.0126, 9)) == "12.3 [12.1, 12.6]"
+
+
+def test_a_bandwidth_and_a_range_of_it() -> None:
+    assert (rate_words(18e9), rate_words(48e6)) == ("18.0 GB/s", "48.0 MB/s")
+    assert rate_words(48e6, 0.3e9) == "0.048 to 0.3 GB/s"
+    assert rate_words(18e9, 18.0001e9) == "18.0 GB/s"
+    assert (bit_rate_words(18e9), bit_rate_words(0.75e9, 3.5e9)) == ("144 Gbit/s", "6.00 to 28.0 Gbit/s")
 
 
 def test_what_rounds_to_nothing_has_no_sign() -> None:

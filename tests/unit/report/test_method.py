@@ -84,4 +84,4 @@ def test_of_trainings_alone_no_trial_is_counted_and_the_most_devices_are_named()
     assert (sizes[0], max(sizes)) == (1, 2)
     results = analyse(plan.study, trainings)
     assert not [each for each in method_words(results) if "trial" in each]
-    assert "on 2 CPU workers" in measured_words(results, {})
+    assert "on 2 CPU workers" in measured_words(results)
