@@ -76,8 +76,7 @@ def pareto_front(
     compared = _Compared(candidates, objectives, fit, margin)
 
     def is_beaten(own: int) -> bool:
-        found = compared.verdicts(own, compared.may_be_better(own))
-        return any(map(_beats, found))
+        return any(map(_beats, compared.verdicts(own, compared.may_be_better(own))))
 
     return [each for own, each in enumerate(candidates) if not is_beaten(own)] or list(candidates)
 

@@ -41,8 +41,7 @@ def parity_verdict(record: TrialRecord) -> ParityVerdict | None:
         return None
     parity, setting = measurement.parity, record.config.setting
     types = {setting.precision, setting.gradient_compression} - {"none"}
-    pairs = zip(parity.losses, parity.reference_losses, strict=True)
-    furthest = max(_apart(mine, reference) for mine, reference in pairs)
+    furthest = max(map(_apart, parity.losses, parity.reference_losses))
     known = [abs(reference) for reference in parity.reference_losses if reference is not None]
     scale = sum(known) / len(known) if known else 0.0
     return ParityVerdict(

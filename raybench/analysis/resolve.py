@@ -125,9 +125,9 @@ class Facts:
 
     @cached_property
     def rivals(self) -> tuple[TrialRecord, ...]:
-        """Those of the placement of suggestions."""
-        placement = choice.default_placement(self.study, self.compared_at)
-        return tuple(record for record in self.compared if record.config.placement == placement)
+        """Those of the headline's placement, which is that of suggestions where the default has it."""
+        place = self.headline.config.placement if self.headline else None
+        return tuple(each for each in self.compared if each.config.placement == place)
 
     @cached_property
     def default(self) -> TrialRecord | None:
@@ -169,12 +169,12 @@ class Facts:
     @cached_property
     def best(self) -> TrialRecord | None:
         """The best by the first objective of what was chosen; None where there was no choice."""
-        place = self.compared_at, choice.default_placement(self.study, self.compared_at)
+        places = {(each.config.world_size, each.config.placement) for each in self.rivals}
         tried = {  # failed ones too
             self.fit.buckets.key(each.config)
             for each in self.records
             if each.request.kind == "steps" and each.request.role in COMPARED_ROLES
-            if (each.config.world_size, each.config.placement) == place
+            if (each.config.world_size, each.config.placement) in places
         }
         winner = choice.first_by(self.chosen, self.study.search.objectives[0])
         return winner.record if winner is not None and len(tried) > 1 else None
@@ -253,7 +253,6 @@ def resolve(study: Study, records: Sequence[TrialRecord], environment: Environme
         if record.request.role in COMPARED_ROLES and fit.reference(record) is record
     ]
     figures = {record.trial_id: fit.figures(record) for record in measured}
-    scalings = {trial_id: scaled for trial_id, (scaled, _) in figures.items()}
     headline = choice.headline(study, references, target)
     return Facts(
         study=study,
@@ -263,7 +262,7 @@ def resolve(study: Study, records: Sequence[TrialRecord], environment: Environme
         references=tuple(references),
         target_world_size=target,
         fit=fit,
-        scalings=scalings,
+        scalings={trial_id: scaled for trial_id, (scaled, _) in figures.items()},
         waterfalls={trial_id: divided for trial_id, (_, divided) in figures.items()},
         headline=headline,
         headline_label=label(study, headline.config) if headline else "",

@@ -63,13 +63,18 @@ def with_setting(config: Configuration, setting: Setting) -> Configuration:
 
 
 def pool_visits(records: Iterable[TrialRecord], buckets: KnownBuckets) -> list[Visit]:
-    """What each complete trial of steps says of the units in its rounds; each of a script is a start."""
+    """What each complete trial of steps says of the units in its rounds.
+
+    Each of a script is a start, and each that has processes of its own, as under Ray Tune.
+    """
     listed = [record for record in records if record.steps is not None]
+    are_alone = len({record.group for record in listed}) == len(listed)
     devices = device_effects((each.group, each.steps.rounds) for each in listed if each.steps)
     found = list[Visit]()
     for number, record in enumerate(listed, start=1):
-        start = -number if isinstance(record.config.workload, ScriptSpec) else record.group
-        found.append(Visit(start, _logs(record, buckets, devices)))
+        is_own = are_alone or isinstance(record.config.workload, ScriptSpec)
+        planned = number if is_own else record.request.kind == "steps" and record.request.planned_group
+        found.append(Visit(-number if is_own else record.group, planned, _logs(record, buckets, devices)))
     return found
 
 

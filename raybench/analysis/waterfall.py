@@ -50,7 +50,7 @@ class Waterfall:
     parts: Parts
     missing: Mapping[Variant, str] = field(default_factory=dict)  # levels, and why they were not measured
     local_sends: bool = False  # ranks wait for one another without transfers too: skew is not divided
-    # of all devices at once, with nothing sent; without one device's step as well what nothing takes apart
+    # of all devices at once, with nothing sent; without one device's step as well the lowest level
     compute_s: Estimate | None = None
     replay_s: Estimate | None = None  # what is sent alone, with no compute beside it
     hidden_communication_s: Estimate | None = None  # replay - exposed; negative: interference adds
@@ -140,8 +140,9 @@ def _levels(
 
     is_strong = config.scaling == "strong"
     has_base = is_strong and add("ideal", baseline_unit(config), over)
-    alone = plain_unit(config, config.micro_batch(config.setting))
-    has_plain = add("small_batch" if has_base else "ideal", alone, 1.0 if is_strong else over)
+    # without a base one device at its own batch is no ideal, as it should have that of all
+    own = "small_batch" if has_base else "compute" if is_strong else "ideal"
+    has_plain = add(own, plain_unit(config, config.micro_batch(config.setting)), 1.0 if is_strong else over)
     rest = "undivided" if levels else "compute"  # of the next level, where those between are missing
     concurrent, local, slowest = (
         level_unit(config, buckets, name) for name in ("concurrent", "local", "local slowest")

@@ -63,7 +63,7 @@ class Forecast:
         groups, in_time = set[Hashable](), list[int]()
         for place in sorted(open_, key=lambda place: queue[place].visit):
             least_s += self.budget.cost(queue[place]).least_s
-            groups.add(_group(queue[place]))
+            groups.add(queue[place].planned_group)
             if least_s + (len(groups) - 1) * self.budget.start_s > left_s:
                 break
             in_time.append(place)
@@ -97,7 +97,7 @@ class Forecast:
 
     def _starts(self, requests: Sequence[StepsRequest]) -> Cost:
         """Worker groups that are to be started for ``requests``, the first of which has its group."""
-        return Cost(overhead_s=(len(set(map(_group, requests))) - 1) * self.budget.start_s)
+        return Cost(overhead_s=(len({each.planned_group for each in requests}) - 1) * self.budget.start_s)
 
     def _later(self, stage: Stage) -> list[StepsRequest]:
         """The trials of steps that the stages after ``stage`` measure, as far as they are known."""
@@ -124,11 +124,6 @@ class Forecast:
             later = [request, *self._later(stage)]
             left_s += (self._all(later[1:]) + self._starts(later)).seconds
         return left_s if self.budget.left_s is None else min(left_s, self.budget.left_s)
-
-
-def _group(request: StepsRequest) -> Hashable:
-    """What a worker group serves: one start, and the variables of its processes."""
-    return request.start, frozenset(request.config.environment.items())
 
 
 # --- before anything is started

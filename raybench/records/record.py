@@ -6,6 +6,8 @@ History of the schema, newest first. Its version is MAJOR.MINOR: a raybench read
 the minor ones its own and all older; before it versions were whole numbers, none of which was released. A new
 knob is no new version: who lacks it refuses a line that has it, by its name.
 
+3.2. Of results of steps `warmup_steps` and `loss`, and of those of a sweep `stopped_by` and `measure_s`, are
+   read over.
 3.1. Of a training's results `reference_batch` and `global_batch_size`, which its request has, and `compared`
    are read over.
 3.0. No knob at its default is part of a trial's id.
@@ -39,7 +41,7 @@ from raybench.records.requests import Configuration, StudyRequest, TrialRequest
 from raybench.records.results import CollectivesResult, ProbeResult, StepsResult, TrainingResult
 from raybench.spec.user_input import received
 
-SCHEMA_VERSION = "3.1"
+SCHEMA_VERSION = "3.2"
 
 #: complete: it has a result; no other state has numbers
 #: oom: out of memory, on a device or on the host

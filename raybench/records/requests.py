@@ -246,6 +246,11 @@ class StepsRequest(_Request):
         return self.role == "scaling" and self.visit <= (self.anchor is not None)
 
     @property
+    def planned_group(self) -> Hashable:
+        """What a worker group serves, if nothing ends it: one start, and the variables of its processes."""
+        return self.start, frozenset(self.config.environment.items())
+
+    @property
     def timeout_s(self) -> float:
         """After this the trial is ended, in s."""
         return self.measure.timeout_seconds

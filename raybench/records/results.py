@@ -213,8 +213,6 @@ class StepsResult(Memory):
     tokens_per_step: Amount | None = None
     #: samples of the training set; null: synthetic input
     epoch_samples: Count | None = None
-    #: steps before the first round
-    warmup_steps: Whole
     #: time of setting up, in s
     setup_s: Duration
     #: time of warming up, in s
@@ -288,8 +286,6 @@ class StepsResult(Memory):
     pcie_links: tuple[PCIeLink | None, ...] = ()
     #: NUMA node of each rank's GPU; null: not known, or its host has one
     numa_nodes: tuple[NUMANode | None, ...] = ()
-    #: loss after the last round
-    loss: float | None = None
     #: losses and gradient against those of one device, in trials of the curve but for dp: does the strategy
     #: train what one device trains?
     parity: LossParity | None = None
@@ -444,7 +440,3 @@ class CollectivesResult(Frozen):
     backend: str
     #: the measurements
     rounds: tuple[MessageRound, ...] = Field(min_length=1)
-    #: why no further round
-    stopped_by: StopReason
-    #: time of all rounds, in s
-    measure_s: Duration

@@ -16,7 +16,7 @@ from raybench.analysis.stats.stopping import LEAST_MEASURED, decide_sweep
 from raybench.errors import InvalidTrialError
 from raybench.records.messages import OnProgress, Outcome, Progress
 from raybench.records.requests import CollectivesRequest
-from raybench.records.results import CollectivesResult, MessageBlock, MessageRound, StopReason
+from raybench.records.results import CollectivesResult, MessageBlock, MessageRound
 from raybench.spec.plural import bytes_words
 from raybench.spec.sweep import ELEMENT_BYTES, Collective, message_in_shares
 from raybench.worker.communicators import Team
@@ -29,22 +29,16 @@ def measure_collectives(
 ) -> Outcome:
     """The times of all messages, on the leader. A collective call."""
     cases = prepare(request, team, device, lambda words: on_progress(Progress("warm up", words)))
-    warmed_up = perf_counter()
-    rounds, stopped_by = measure(request, team, device, cases, on_progress)
+    rounds = measure(request, team, device, cases, on_progress)
     if not team.leads:
         return Outcome("complete")
-    result = CollectivesResult(
-        backend=str(dist.get_backend(team.data)),
-        rounds=tuple(rounds),
-        stopped_by=stopped_by,
-        measure_s=perf_counter() - warmed_up,
-    )
-    return Outcome("complete", result=result)
+    backend = str(dist.get_backend(team.data))
+    return Outcome("complete", result=CollectivesResult(backend=backend, rounds=tuple(rounds)))
 
 
 def measure(
     request: CollectivesRequest, team: Team, device: Device, cases: Sequence[Case], on_progress: OnProgress
-) -> tuple[list[MessageRound], StopReason]:
+) -> list[MessageRound]:
     """The rounds, on the leader, until intervals are narrow enough or the time is spent.
 
     The leader's clock counts, so that all stop together. A collective call.
@@ -56,7 +50,7 @@ def measure(
         in_turn = shuffled.sample(cases, len(cases))  # the same on every rank
         own = [_block(case, team, device, stopwatch) for case in in_turn]
         of_ranks = team.gather_on_leader(own)
-        stop: StopReason | None = None
+        stop = None
         if of_ranks is not None:
             blocks = tuple(
                 MessageBlock(
@@ -70,9 +64,8 @@ def measure(
             rounds.append(MessageRound(blocks=blocks, at_s=at_s))
             stop = decide_sweep(rounds, request.measure, request.config.device, perf_counter() - began)
         on_progress(Progress("measure", f"round {number}"))
-        stop = team.from_leader(stop)
-        if stop is not None:
-            return rounds, stop
+        if team.from_leader(stop) is not None:
+            return rounds
 
 
 def _block(case: Case, team: Team, device: Device, stopwatch: Stopwatch) -> float:

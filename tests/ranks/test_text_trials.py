@@ -75,5 +75,4 @@ def test_texts_are_measured_and_their_tokens_counted(pair, data_dir, tmp_path, m
         assert measurement.missing == {}
         for round_ in measurement.rounds:
             assert {block.variant for block in round_.blocks} == set(ALL)
-        assert measurement.loss < 10
         assert measurement.flops_per_step > 0

@@ -48,8 +48,7 @@ def diagnose_study(results: Facts, around: Around) -> Diagnosis:
     of_study = [*failed(results, around.goes_on), *not_reached(results, around.left_out, around.goes_on)]
     if headline is None:
         return Diagnosis(ranked(of_study))
-    there = [each for each in results.compared if each.config.placement == headline.config.placement]
-    case = Case(headline, results.fit, tuple(scaling_first(there)), around)
+    case = Case(headline, results.fit, tuple(scaling_first(results.rivals)), around)
     found = [_larger_batch(case, each) for each in diagnose(case)]
     others = (Case(each, results.fit) for each in results.compared if each is not headline)
     found += filter(None, map(evenness.losses_disagree, others))

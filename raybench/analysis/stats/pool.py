@@ -61,6 +61,7 @@ class Visit:
     """What one trial says of the units in its rounds."""
 
     group: int  # the start of the workers that served it
+    planned: Hashable  # the start that would have, in a run that nothing interrupts
     logs: Mapping[Unit, Array]  # of step times in s, shape ``(rounds,)``, NaN where a round has none
 
 
@@ -123,6 +124,7 @@ class Pool:
         self.known, self._grid = known, (0.0,) if is_certain else NODES
         self._visits = [each for each in visits if each.logs]
         self._groups = sorted({each.group for each in self._visits})
+        self._num_planned = len({each.planned for each in self._visits})  # starts of another run
         levels = [_levels(each) for each in self._visits]
         self.units: tuple[Unit, ...] = tuple(dict.fromkeys(unit for _, found in levels for unit in found))
         self._place = {unit: place for place, unit in enumerate(self.units)}
@@ -378,13 +380,13 @@ class Pool:
         starts = [
             node.spreads.start**2 * whole**2 + node.spreads.start_unit**2 * squares for node in self._nodes
         ]
-        start = float(self._probabilities @ starts) / len(self._groups)
+        start = float(self._probabilities @ starts) * (1 / len(self._groups) + 1 / self._num_planned)
         narrow = (degrees - 2) / degrees
         places = [self._place[unit] for unit, weight in weights.items() if weight]
         return Contrast(
             mean=float(mean),
             sd=math.sqrt(variance * narrow),
-            sd_again=math.sqrt(2 * (variance + start) * narrow),
+            sd_again=math.sqrt((2 * variance + start) * narrow),
             degrees=degrees,
             n=min((self._num_rounds[place] for place in places), default=0),
             visits=min((self._num_visits[place] for place in places), default=0),

@@ -72,7 +72,8 @@ def waterfall_table(results: StudyResults) -> Table:
     parts = [(PART_WORDS[name], part) for name, part in waterfall.parts.present().items()]
     first = "Ideal: what one device needs for its share of the samples"
     if waterfall.parts.ideal is None and waterfall.compute_s is not None:
-        parts, first = [(COMPUTE, waterfall.compute_s), *parts], "Compute: all devices, with nothing sent"
+        who = "one device alone" if waterfall.parts.contention else "all devices, with nothing sent"
+        parts, first = [(COMPUTE, waterfall.compute_s), *parts], f"Compute: {who}"
     beside = ("transfers alone", waterfall.replay_s), ("hidden by overlap", waterfall.hidden_communication_s)
     alone = [(name, value) for name, value in beside if value is not None]
     rate, ratio = waterfall.bus_bandwidth_bytes_per_s, waterfall.compute_to_communication

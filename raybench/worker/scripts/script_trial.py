@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -61,6 +61,7 @@ HINT = "; what it printed is in traces/"
 EXITED = "the script exited with code "
 STILL_SENDS = "the script's steps call as many collectives where its DDP keeps the gradients"
 SENDS_NOW_AND_THEN = "some of the script's steps send nothing, as where ranks average weights now and then"
+HAS_LONG_STEPS = "steps in which the script gathers something now and then last longer, as to evaluate"
 SENDS_NOTHING = (
     "the steps call no collective, so each rank trains alone: the model is in no DistributedDataParallel (on "
     "CPUs Accelerate makes one of Accelerator(cpu=True) alone)"
@@ -76,6 +77,7 @@ LONGEST_LOG = 64 * 2**10  # bytes of what each rank's script printed, the end of
 WARM_UP_STEPS = 5  # of a block
 FEW_STEPS = 2  # whose collectives are compared: what is gathered now and then is not in both
 USUAL = 0.6  # of the steps, which call as many collectives: the others gather something now and then
+LITTLE = 0.03  # of a step: less than any part of it that a report names
 STEADY, WARM_UP_SHARE = 0.1, 0.3  # relative, between two blocks; of the time for the rounds
 
 
@@ -146,8 +148,8 @@ class ScriptTrial:
         self._random = random.Random(request.trial_id)  # the same order on every rank
         self._until = monotonic() + DEADLINE_SHARE * request.timeout_s
         self._num_steps = 0  # that are done
-        # of the rounds: how many steps have called so many collectives
-        self._collectives = defaultdict[Variant, Counter[int]](Counter)
+        # of the steps of the rounds: collectives on the rank that called most, and time in s on the slowest
+        self._steps = defaultdict[Variant, list[tuple[int, float]]](list)
         self._steps_ahead = 0  # for which loaders read batches while the script waits for its next block
         self._missing: dict[Variant | Beside, str] = {}
 
@@ -174,8 +176,11 @@ class ScriptTrial:
         set_up = perf_counter()
         on_progress(Progress("warm up"))
         variants, step_s = self._warm_up(about)
-        warmed_up, num_warm_up = perf_counter(), self._num_steps
+        warmed_up = perf_counter()
         rounds = self._measure(variants, step_s, on_progress)
+        if self._has_long_steps():
+            self._missing["local"] = HAS_LONG_STEPS
+            rounds.drop("local")
         about = [report.about for report in rounds.last]
         samples, full = self._samples(about)
         if not self._team.leads:
@@ -184,12 +189,11 @@ class ScriptTrial:
             **self._of_ranks(about, samples, full),
             rounds=tuple(rounds.rounds),
             stopped_by=rounds.stopped_by,
-            warmup_steps=num_warm_up,
             setup_s=set_up - began,
             warmup_s=warmed_up - set_up,
             measure_s=perf_counter() - warmed_up,
             phases=tuple(rounds.phases),
-            local_collectives=self._usual_collectives("local"),
+            local_collectives=self._usual_collectives(),
             missing=self._missing,
         )
         return Outcome("complete", result=result, step_times=tuple(rounds.step_times))
@@ -396,7 +400,7 @@ class ScriptTrial:
         while True:
             at_s = perf_counter() - began
             cores.start()
-            done = dict[Variant, list[BlockDone]]()
+            done = dict[Variant, Sequence[BlockDone]]()
             for variant in self._random.sample(variants, len(variants)):
                 try:
                     reports = self._block(self._order(variant, step_s, len(variants)))
@@ -405,7 +409,7 @@ class ScriptTrial:
                         raise
                     rounds.stopped_by = "ended"
                     return rounds
-                done[variant] = self._of_usual_steps(variant, reports)
+                done[variant] = self._kept(variant, reports)
                 self._steps_ahead = max(self._steps_ahead, *(report.steps_ahead for report in reports))
             if not all(len(reports[0].times) for reports in done.values()):
                 continue
@@ -425,26 +429,35 @@ class ScriptTrial:
         steps = timed_steps(step_s, step_s, self._request.measure, num_variants, self._device.block_seconds)
         return Order(variant, max(discarded_steps(step_s), self._steps_ahead), steps)
 
-    def _of_usual_steps(self, variant: Variant, reports: Sequence[BlockDone]) -> list[BlockDone]:
-        """The block without steps in which the script gathers what it does not in most, as to log.
+    def _kept(self, variant: Variant, reports: Sequence[BlockDone]) -> Sequence[BlockDone]:
+        """The block; of ``local`` without steps in which the script gathers what it does not in most.
 
-        They would show skew that is none, their time as communication, and on one device a slower base.
+        Ranks wait there for what they were apart by in all steps before. In the real step nothing is left
+        out: one device may do the same, as an evaluation, and gather nothing.
         """
         called = _most_collectives(reports)
-        self._collectives[variant].update(called.tolist())
-        usual = called <= self._usual_collectives(variant)
+        slowest_s = np.max([report.times for report in reports], axis=0)
+        self._steps[variant] += zip(called.tolist(), slowest_s.tolist(), strict=True)
+        if variant != "local":
+            return reports
+        usual = called <= self._usual_collectives()
         return [_of_steps(each, usual) for each in reports]
 
-    def _usual_collectives(self, variant: Variant) -> int:
-        """Of a step: as many as most call; where no number is that of most, at most. 0 without steps.
-
-        Steps of ``ddp`` that send nothing are not the usual ones: a script that averages its weights now and
-        then has its communication in the others.
-        """
-        every = self._collectives[variant] or Counter([0])
+    def _usual_collectives(self, variant: Variant = "local") -> int:
+        """Of a step: as many as most call; where no number is that of most, at most. 0 without steps."""
+        every = Counter(called for called, _ in self._steps[variant]) or Counter([0])
         ((usual, times),) = every.most_common(1)
-        is_usual = times >= USUAL * every.total() and (usual > 0 or variant != "ddp")
-        return usual if is_usual else max(every)
+        return usual if times >= USUAL * every.total() else max(every)
+
+    def _has_long_steps(self) -> bool:
+        """Whether what is left out of ``local`` lasts, so that without it the rest is no base of ``ddp``."""
+        called, times = np.array(self._steps["ddp"] or [(0, 0.0)]).T
+        long = called > self._usual_collectives("ddp")
+        most = max((called for called, _ in self._steps["local"]), default=0)
+        if most <= self._usual_collectives() or not long.any():
+            return False
+        usual_s = np.median(times[~long])
+        return bool(np.mean(long) * (np.median(times[long]) - usual_s) > LITTLE * usual_s)
 
     def _of_ranks(self, about: Sequence[About], samples: float, full: int) -> dict[str, Any]:
         """Fields that the ranks know together, and those of the model and DDP."""
@@ -472,9 +485,20 @@ class _Rounds(LoopResult):
     """What the rounds brought, on every rank."""
 
     phases: list[PhaseBlock] = field(default_factory=list)
-    last: list[BlockDone] = field(default_factory=list)
+    last: Sequence[BlockDone] = ()
 
-    def blocks_of(self, ranks: tuple[int, ...], done: Mapping[Variant, list[BlockDone]]) -> tuple[Block, ...]:
+    def drop(self, variant: Variant) -> None:
+        """Leave it out of every round."""
+
+        def others(found: Iterable[Any]) -> list[Any]:
+            return [each for each in found if each.variant != variant]
+
+        self.rounds = [one.model_copy(update={"blocks": tuple(others(one.blocks))}) for one in self.rounds]
+        self.step_times, self.phases = others(self.step_times), others(self.phases)
+
+    def blocks_of(
+        self, ranks: tuple[int, ...], done: Mapping[Variant, Sequence[BlockDone]]
+    ) -> tuple[Block, ...]:
         """Those of a round: of each variant a block on every rank, in their order."""
         blocks = list[Block]()
         for variant, reports in done.items():

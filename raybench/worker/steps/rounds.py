@@ -102,7 +102,6 @@ class LoopResult:
     step_times: list[BlockStepTimes] = field(default_factory=list)
     stopped_by: StopReason = "max_seconds"
     seconds: float = 0.0
-    loss: float | None = None
     hosts: tuple[int, ...] = ()  # a number for the host of each rank
     host_cores: tuple[int, ...] = ()  # of each rank's host
     pcie_link: PCIeLink | None = None  # of this rank's device, at work
@@ -150,8 +149,7 @@ class MeasuringLoop:
         self._diverged = {run.variant for run in self._runs if run.replicated is not None}
         self._sizes = block_sizes(self._runs, request.measure, team.size, device.block_seconds, self._step_s)
         several = any(run.variant == "ddp" for run in self._runs)
-        self._measured: Variant = "ddp" if several else "plain"
-        self._meters = BlockMeters(device, self._measured)
+        self._meters = BlockMeters(device, "ddp" if several else "plain")
         loaders = any(run.batches is not None and run.batches.prefetched for run in self._runs)
         self._cores = CoreMeter(has_children=loaders)
         self._other_load = OtherLoad(team)
@@ -267,15 +265,8 @@ class MeasuringLoop:
                 ahead.popleft().synchronize()
 
     def _losses_are_finite(self, order: Sequence[VariantRun]) -> bool:
-        finite = True
-        for run in order:
-            loss = run.loss()
-            if loss is not None:
-                value = float(loss)
-                finite &= math.isfinite(value)
-                if run.variant == self._measured:
-                    self._result.loss = value
-        return finite
+        losses = [run.loss() for run in order]
+        return all(loss is None or math.isfinite(float(loss)) for loss in losses)
 
     def _collect(self, variant: Variant, reports: Sequence[_RoundReport]) -> Block:
         worked = [

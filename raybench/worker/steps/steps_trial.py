@@ -90,7 +90,6 @@ class StepsTrial:
             result = StepsResult(
                 rounds=tuple(loop.rounds),
                 stopped_by=loop.stopped_by,
-                loss=loop.loss,
                 hosts=loop.hosts,
                 host_cores=loop.host_cores,
                 **of_rounds,
@@ -133,7 +132,7 @@ class StepsTrial:
         """
         devices = self._models.measured.dp_devices
         self._device.reset_peak(devices)
-        num_steps = variants.add(measured)
+        variants.add(measured)
         memory, driven = self._device.memory_peak(), self._device.peaks_of(devices)
         variants.add_others()
         # before the rounds: a batch that cannot be read or counted must not cost them
@@ -141,7 +140,6 @@ class StepsTrial:
         torchs, in_all, drivens, samples, tokens = zip(*self._team.gather(own), strict=True)
         accumulation, known = self._request.config.setting.gradient_accumulation, all_known(tokens)
         return {
-            "warmup_steps": num_steps,
             "samples_per_step": float(sum(samples) * accumulation),
             "tokens_per_step": None if known is None else float(sum(known) * accumulation),
             "peak_memory_bytes": all_known(drivens[0] or torchs),

@@ -94,41 +94,38 @@ WARMUP_SHARE = 0.25  # of the trial's time, for each variant
 
 def warm_up(
     team: Team, device: Device, runs: Sequence[VariantRun], fixed_steps: int | None, max_seconds: float
-) -> tuple[int, dict[Variant, float]]:
-    """Steps of what is measured, and the step time of each variant in s (the slowest rank's).
+) -> dict[Variant, float]:
+    """The step time of each variant in s (the slowest rank's).
 
     ``fixed_steps``: None: until steady; ``max_seconds``: of the trial, of which each takes a share at most.
 
     Synchronised variants go first, with a fully synchronised step: ``static_graph`` asserts otherwise.
     """
-    total, step_s = 0, dict[Variant, float]()
+    step_s = dict[Variant, float]()
     for run in sorted(runs, key=lambda run: run.changes_weights):
         run.activate()
         team.barrier()
         # what is measured is warmed until steady; the others have its caches, and follow
         until_steady = run.variant == "ddp" or team.size == 1
-        steps, step_s[run.variant] = _warm(team, device, run, fixed_steps, max_seconds, until_steady)
+        step_s[run.variant] = _warm(team, device, run, fixed_steps, max_seconds, until_steady)
         run.release()
-        total += steps if run.variant in ("ddp", "plain") and until_steady else 0
-    return total, step_s
+    return step_s
 
 
 def _warm(
     team: Team, device: Device, run: VariantRun, fixed: int | None, max_seconds: float, until_steady: bool
-) -> tuple[int, float]:
-    """Steps taken, and the step time of the last window in s, on the slowest rank."""
+) -> float:
+    """The step time of the last window in s, on the slowest rank."""
     began, before = perf_counter(), 0.0
-    steps = REBUILT_AFTER if fixed is None else max(fixed, 1)
-    _time_steps(run, steps, device)
+    _time_steps(run, REBUILT_AFTER if fixed is None else max(fixed, 1), device)
     while True:
         times = _time_steps(run, WINDOW_STEPS, device)
-        steps += WINDOW_STEPS if fixed is None else 0
         # every rank's view, so that all go on or stop together
         views = team.gather((median(times), perf_counter() - began))
         now, elapsed = max(view[0] for view in views), max(view[1] for view in views)
         steady = before > 0 and abs(now / before - 1) <= STEADY
         if not until_steady or fixed is not None or steady or elapsed > WARMUP_SHARE * max_seconds:
-            return steps, now
+            return float(now)
         before = now
 
 
@@ -165,13 +162,11 @@ class Variants:
         if models.too_large is not None:
             self.missing["plain"] = models.too_large
 
-    def add(self, *runs: VariantRun) -> int:
-        """Warm ``runs`` up for the rounds; the steps of what is measured, if that is one of them."""
-        measure = self._request.measure
-        num_steps, step_s = warm_up(self._team, self._device, runs, measure.warmup_steps, measure.max_seconds)
+    def add(self, *runs: VariantRun) -> None:
+        """Warm ``runs`` up for the rounds."""
+        steps, seconds = self._request.measure.warmup_steps, self._request.measure.max_seconds
+        self.step_s |= warm_up(self._team, self._device, runs, steps, seconds)
         self.runs += runs
-        self.step_s |= step_s
-        return num_steps
 
     def add_others(self) -> None:
         """What else is requested and can be had: of the bare model, then what has models of its own."""

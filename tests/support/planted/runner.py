@@ -92,8 +92,8 @@ class FakeRunner:
             return Outcome(failure[0], wall_time_s=0.1, reason=failure[1], group=self._group.number)
         ranks = self._group.ranks_for(request.config.world_size, request.config.placement)
         if request.kind == "collectives":
-            result = simulate_sweep(request, self.link, self.noise, self.random)
-            return self._complete(result, ranks, result.measure_s)
+            swept, seconds = simulate_sweep(request, self.link, self.noise, self.random)
+            return self._complete(swept, ranks, seconds)
         if request.kind == "training":
             return self._train(request, ranks, on_progress)
         if request.kind == "probe":

@@ -38,8 +38,8 @@ class FakeLink:
 
 def simulate_sweep(
     request: CollectivesRequest, link: FakeLink, noise: Noise, random: np.random.Generator
-) -> CollectivesResult:
-    """The rounds of one place, by the simulated clock; ranks differ by a hair."""
+) -> tuple[CollectivesResult, float]:
+    """The rounds of one place, and what they take in s, by the simulated clock; ranks differ by a hair."""
     size, clock_s = request.config.world_size, 0.0
     cases = [
         (collective, message_in_shares(each, size))
@@ -65,9 +65,4 @@ def simulate_sweep(
             )
         rounds.append(MessageRound(blocks=tuple(blocks), at_s=at_s))
         stop = decide_sweep(rounds, request.measure, request.config.device, clock_s)
-    return CollectivesResult(
-        backend="fake",
-        rounds=tuple(rounds),
-        stopped_by=stop,
-        measure_s=clock_s,
-    )
+    return CollectivesResult(backend="fake", rounds=tuple(rounds)), clock_s

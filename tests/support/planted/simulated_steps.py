@@ -180,7 +180,6 @@ class SimulatedSteps:
             global_batch_size=request.config.global_batch_size,
             samples_per_step=request.config.global_batch_size,
             epoch_samples=epoch_samples,
-            warmup_steps=5,
             setup_s=0.5,
             warmup_s=0.5,
             measure_s=self.clock_s,
@@ -197,7 +196,6 @@ class SimulatedSteps:
             peak_memory_bytes=(costs.memory_bytes,) * n,
             device_memory_bytes=(costs.memory_bytes + OUTSIDE_TORCH_BYTES,) * n,
             memory_limit_bytes=(memory_limit_bytes,) * n if memory_limit_bytes else None,
-            loss=1.0,
         )
 
 

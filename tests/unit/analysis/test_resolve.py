@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from statistics import NormalDist
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from raybench.machine.host import Resources
 from raybench.plan.make_plan import make_plan
 from raybench.spec.knobs import Setting
 from tests.support.planted import QUIET, FakeHardware, FakeLearning, FakeRunner, StepCosts, run_all
+from tests.unit.runs import run
 from tests.unit.studies import MACHINE, asked, exactly, failed, grid, searched, study, trained, with_anchor
 
 SPEC = study(knobs={"batch_size": [32, 64]}, scaling={"world_sizes": [1, 2, 4]})
@@ -32,6 +34,32 @@ def test_every_measured_trial_has_its_scaling_and_waterfall() -> None:
     assert results.headline_scaling == results.scaling(results.headline)
     assert results.waterfall == results.waterfalls[results.headline.trial_id]
     assert [record.state for record in results.failed] == ["oom"]
+
+
+def test_where_the_default_failed_in_its_first_placement_settings_are_compared_in_that_of_the_headline() -> (
+    None
+):
+    """A setting was advised by its figures in the one, beside the default's in the other."""
+    spec = study(
+        knobs={"precision": ["fp32", "bf16"]},
+        scaling={"world_sizes": [1, 4], "placement": ["pack", "spread"]},
+        search={"method": "grid"},
+    )
+    plan = make_plan(spec, Resources("cpu", 4, "a CPU", num_nodes=2))
+
+    def fail(request: Any) -> tuple[str, str] | None:
+        config = request.config
+        is_first = config.placement == "pack" and config.setting.precision == "fp32"
+        return ("crashed", "boom") if is_first and config.world_size == 4 else None
+
+    _, store, _ = run(plan, FakeRunner(noise=QUIET, fail=fail))
+    found = resolve(plan.study, store.records)
+    assert found.headline is not None
+    assert found.default is found.headline
+    assert {(each.config.placement, each.config.setting.precision) for each in found.rivals} == {
+        ("spread", "fp32"),
+        ("spread", "bf16"),
+    }
 
 
 # --- one figure

@@ -37,7 +37,6 @@ def test_a_full_trial_says_something_of_every_level() -> None:
     assert set(visit.logs) == {plain_unit(config, 64), *named}
     assert math.exp(visit.logs[step_unit(config, NONE)].mean()) == pytest.approx(0.013)
     assert math.exp(visit.logs[level_unit(config, NONE, "replay")].mean()) == pytest.approx(0.003)
-    assert visit.group == record.group
 
 
 def test_what_is_not_complete_says_nothing() -> None:
@@ -220,3 +219,13 @@ def test_each_visit_of_a_script_is_a_start() -> None:
     assert len({visit.group for visit in pool_visits(records, NONE)}) == 2
     alike = [recorded(DEFAULT, visit=visit) for visit in (0, 1)]
     assert len({visit.group for visit in pool_visits(alike, NONE)}) == 1
+
+
+def test_a_start_is_planned_where_nothing_ended_the_workers() -> None:
+    """Two groups of one planned start, as after a resume; where each trial has its own, each is planned."""
+    first, other = recorded(DEFAULT), recorded(OTHER)
+    resumed = [first, other.model_copy(update={"group": 1}), other.model_copy(update={"group": 2})]
+    assert [each.group for each in pool_visits(resumed, NONE)] == [1, 1, 2]
+    assert len({each.planned for each in pool_visits(resumed, NONE)}) == 1
+    alone = [first, other.model_copy(update={"group": 2})]
+    assert len({each.planned for each in pool_visits(alone, NONE)}) == 2

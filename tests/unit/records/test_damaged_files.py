@@ -50,7 +50,7 @@ def changed(line: bytes, place: tuple[Any, ...], value: Any) -> bytes:
         ("trained", ("result", "epochs", 0, "train_correct"), -1, "result."),
         ("trained", ("result", "epochs", 1, "samples"), [-1], "result."),
         ("swept", ("result", "rounds", 0, "blocks", 0, "time_s", 0), 0.0, "result."),
-        ("swept", ("result", "measure_s"), float("nan"), "result."),
+        ("swept", ("result", "rounds", 0, "at_s"), float("nan"), "result."),
     ],
 )
 def test_a_value_that_cannot_be_is_named(

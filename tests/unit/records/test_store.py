@@ -52,7 +52,6 @@ def record(batch_size=8, state="complete", reason=None):
         batch_size=batch_size,
         global_batch_size=2 * batch_size,
         samples_per_step=2.0 * batch_size,
-        warmup_steps=3,
         setup_s=0.1,
         warmup_s=0.1,
         measure_s=1.0,

@@ -331,10 +331,12 @@ ABOUT = About(
 QUIET, MORE_S = 2, 0.1  # collectives of a step: DDP's; what is gathered now and then takes
 
 
-def block(step_s: float, collectives: int, steps_ahead: int = 0, *, gathers: int = 0) -> BlockDone:
+def block(
+    step_s: float, collectives: int, steps_ahead: int = 0, *, gathers: int = 0, more_s: float = MORE_S
+) -> BlockDone:
     """Six steps, the first of which gather, with a collective and time of their own."""
     more = np.arange(6) < gathers
-    times = step_s + MORE_S * more
+    times = step_s + more_s * more
     return BlockDone(times, {"other": times}, collectives + more.astype(np.int64), steps_ahead, ABOUT)
 
 
@@ -425,25 +427,44 @@ def levels(found: _Rounds) -> set[tuple[str, float]]:
     return {(each.variant, round(each.slowest_s, 6)) for one in found.rounds for each in one.blocks}
 
 
-@pytest.mark.parametrize("gathers", ["ddp", "local"])
-@pytest.mark.parametrize("often", [1, 2])
-def test_steps_in_which_a_script_gathers_now_and_then_do_not_count(
-    trial: Callable[..., ScriptTrial], gathers: str, often: int
-) -> None:
-    """As to log or to evaluate: in each block, or in every second one."""
-    numbers = dict.fromkeys(("ddp", "local"), 0)
+def and_gathers(more_s: float) -> Callable[[Order], BlockDone]:
+    """Blocks of a script that gathers in two of six steps, under either variant."""
 
     def blocks(order: Order) -> BlockDone:
-        numbers[order.variant] += 1
-        is_gathered = order.variant == gathers and numbers[gathers] % often == 0
         step_s, collectives = (0.012, QUIET) if order.variant == "ddp" else (0.010, 0)
-        return block(step_s, collectives, gathers=2 * is_gathered)
+        return block(step_s, collectives, gathers=2, more_s=more_s)
 
-    found = measured(trial(blocks))
-    assert numbers == {"ddp": 4, "local": 4}
-    assert levels(found) == {("ddp", 0.012), ("local", 0.010)}
-    assert {round(each.seconds["other"], 6) for each in found.phases} == {0.012, 0.010}
-    assert min(each.num_steps for each in found.phases) == 4
+    return blocks
+
+
+def test_steps_that_gather_now_and_then_and_last_longer_are_steps_and_no_communication(
+    trial: Callable[..., ScriptTrial],
+) -> None:
+    """As to evaluate, which one device does too, with nobody to gather from."""
+    asked = trial(and_gathers(MORE_S))
+    found = measured(asked)
+    assert levels(found) == {("ddp", round(0.012 + MORE_S / 3, 6)), ("local", 0.010)}
+    assert {each.num_steps for each in found.phases} == {4, 6}
+    assert asked._has_long_steps()
+    found.drop("local")
+    assert levels(found) == {("ddp", round(0.012 + MORE_S / 3, 6))}
+    assert {each.variant for each in [*found.phases, *found.step_times]} == {"ddp"}
+
+
+def test_steps_that_gather_now_and_then_and_last_as_long_leave_communication_measured(
+    trial: Callable[..., ScriptTrial],
+) -> None:
+    """As to log; and where more of DDP's are in some steps, as of a GAN, none is left out."""
+    asked = trial(and_gathers(0.0))
+    assert levels(measured(asked)) == {("ddp", 0.012), ("local", 0.010)}
+    assert not asked._has_long_steps()
+
+    def takes_turns(order: Order) -> BlockDone:
+        return block(0.01, 1, gathers=2) if order.variant == "ddp" else block(0.04, 0)
+
+    of_gan = trial(takes_turns)
+    assert levels(measured(of_gan)) == {("ddp", round(0.01 + MORE_S / 3, 6)), ("local", 0.04)}
+    assert not of_gan._has_long_steps()
 
 
 @pytest.mark.parametrize("gathers", [3, 4])
@@ -476,8 +497,8 @@ def test_a_block_all_of_whose_steps_gather_leaves_its_round_out(trial: Callable[
         orders.append(order)
         return block(0.01, 1, gathers=6 if len(orders) == 3 else 0)
 
-    found = trial(blocks)._measure(["plain"], 0.01, lambda progress: None)
-    assert levels(found) == {("plain", 0.01)}
+    found = trial(blocks)._measure(["local"], 0.01, lambda progress: None)
+    assert levels(found) == {("local", 0.01)}
     assert len(orders) == 5
 
 
@@ -493,10 +514,10 @@ def test_one_step_that_gathers_more_decides_nothing_before_the_rounds(
     assert trial(blocks)._warm_up([ABOUT] * 2)[0] == ["ddp", "local"]
 
 
-def test_the_same_steps_are_left_out_on_one_device(trial: Callable[..., ScriptTrial]) -> None:
-    """Else the base is slower by evaluations that several devices are not charged with."""
+def test_the_same_steps_count_on_one_device(trial: Callable[..., ScriptTrial]) -> None:
+    """Whether it gathers in them or, with nobody to gather from, does not."""
     found = trial(lambda order: block(0.01, 1, gathers=2))._measure(["plain"], 0.01, lambda progress: None)
-    assert levels(found) == {("plain", 0.01)}
+    assert levels(found) == {("plain", round(0.01 + MORE_S / 3, 6))}
 
 
 @pytest.mark.parametrize(("in_local", "variants"), [(0, 2), (QUIET - 1, 2), (QUIET, 1)])

@@ -43,7 +43,7 @@ class Machine:
             of_start = self._of_starts.setdefault((group, unit), self.spreads.start_unit * draw())
             level = self.logs[unit] + trial + self.spreads.unit * draw() + start + of_start
             logs[unit] = level + shared + self.block * draw(rounds)
-        return Visit(group, logs)
+        return Visit(group, group, logs)
 
     def visits(self, *each: Iterable[str], group: int = 0) -> list[Visit]:
         """One for each of these lists of units."""

@@ -33,7 +33,7 @@ def series(*seconds: float) -> np.ndarray:
 @pytest.mark.parametrize("rounds", [10, 12, 19, 20, 37])
 def test_a_level_from_ten_rounds_on_is_scipys_trimmed_mean_of_the_logarithms(rounds: int) -> None:
     logs = np.random.default_rng(rounds).standard_t(3, rounds) * 0.05 + math.log(0.01)
-    found = pooled([Visit(0, {"u": logs})])
+    found = pooled([Visit(0, 0, {"u": logs})])
     assert found.log("u") == pytest.approx(trim_mean(logs, 0.1), rel=1e-12)
     low, high = trimmed_mean_ci(logs, (0.1, 0.1), inclusive=(True, True))
     assert low < found.log("u") < high
@@ -42,12 +42,12 @@ def test_a_level_from_ten_rounds_on_is_scipys_trimmed_mean_of_the_logarithms(rou
 @pytest.mark.parametrize("rounds", [2, 3, 5, 9])
 def test_a_level_of_fewer_rounds_is_their_mean(rounds: int) -> None:
     logs = np.random.default_rng(rounds).standard_normal(rounds) * 0.05
-    assert pooled([Visit(0, {"u": logs})]).log("u") == pytest.approx(logs.mean(), abs=1e-12)
+    assert pooled([Visit(0, 0, {"u": logs})]).log("u") == pytest.approx(logs.mean(), abs=1e-12)
 
 
 def test_rounds_without_a_block_are_left_out_of_its_level() -> None:
     logs = np.array([0.1, np.nan, 0.3, 0.2, np.nan, 0.2])
-    found = pooled([Visit(0, {"u": logs, "v": np.zeros(6)})])
+    found = pooled([Visit(0, 0, {"u": logs, "v": np.zeros(6)})])
     assert found.log("u") == pytest.approx(0.2)
     assert found.contrast({"u": 1.0}).n == 4
     assert found.contrast({"u": 1.0, "v": -1.0}).n == 4
@@ -58,7 +58,7 @@ def test_ten_percent_of_slow_blocks_do_not_move_a_level_and_are_in_the_mean_step
     seconds = [0.010] * 20
     for place in (3, 11):
         seconds[place] = 0.020
-    found = pooled([Visit(0, {"u": series(*seconds)})])
+    found = pooled([Visit(0, 0, {"u": series(*seconds)})])
     assert found.time("u").value == pytest.approx(0.010)
     mean = found.mean({"u": 1.0})
     assert mean.ratio().value == pytest.approx(0.011)
@@ -66,7 +66,7 @@ def test_ten_percent_of_slow_blocks_do_not_move_a_level_and_are_in_the_mean_step
 
 
 def test_the_mean_step_of_even_blocks_is_the_typical_one() -> None:
-    found = pooled([Visit(0, {"u": series(*[0.01] * 12)})])
+    found = pooled([Visit(0, 0, {"u": series(*[0.01] * 12)})])
     assert found.mean({"u": 1.0}).mean == pytest.approx(found.contrast({"u": 1.0}).mean)
     assert found.mean({"u": 1.0}).sd == pytest.approx(found.contrast({"u": 1.0}).sd)
 
@@ -122,9 +122,9 @@ def test_a_comparison_through_an_anchor_is_sharper_than_one_without() -> None:
 def test_two_that_were_never_in_one_trial_are_compared_through_what_both_had() -> None:
     """Without the anchor the slow hour of the second would be in the ratio: 0.45."""
     slow_hour = 0.3
-    first = Visit(0, {"default": np.zeros(12), "winner": np.full(12, -0.1)})
-    second = Visit(0, {name: logs + slow_hour for name, logs in first.logs.items()})
-    second = Visit(0, {"default": second.logs["default"], "other": np.full(12, slow_hour + 0.05)})
+    first = Visit(0, 0, {"default": np.zeros(12), "winner": np.full(12, -0.1)})
+    second = Visit(0, 0, {name: logs + slow_hour for name, logs in first.logs.items()})
+    second = Visit(0, 0, {"default": second.logs["default"], "other": np.full(12, slow_hour + 0.05)})
     found = pooled([first, second]).contrast({"other": 1.0, "winner": -1.0})
     assert found.mean == pytest.approx(0.15, abs=0.03)
     assert found.half < slow_hour
@@ -200,6 +200,20 @@ def test_the_interval_of_another_run_contains_that_of_this_one(weights: Weights,
     for estimate in (found.ratio(), found.ratio(3.0), found.sum(found.mean)):
         assert estimate.again is not None
         assert estimate.again[0] < estimate.low < estimate.value < estimate.high < estimate.again[1]
+
+
+def test_another_run_is_not_interrupted_where_this_one_was() -> None:
+    """It has the starts that were planned: one, over which nothing of a start is averaged."""
+    hits = 0
+    for seed in range(SIMULATED):
+        machine = Machine(STEP_S, KNOWN, seed=3000 + seed)
+        this = [machine.visit("default", group=group) for group in (0, 1, 2)]
+        found = pooled(replace(each, planned=0) for each in this).contrast({"default": 1.0})
+        other = pooled([machine.visit("default", group=3) for _ in range(3)]).contrast({"default": 1.0})
+        again = found.ratio().again
+        assert again is not None
+        hits += again[0] <= math.exp(other.mean) <= again[1]
+    assert hits >= LEAST_HITS
 
 
 # --- several at once
@@ -290,7 +304,7 @@ def test_rounds_that_follow_one_another_count_for_less() -> None:
     wave = 0.02 * np.sin(np.arange(64) / 5)
     certain = replace(NO_STARTS, trial=1e-9, unit=1e-9)
     shuffled, waving = (
-        pooled([Visit(0, {"a": noise + each, "b": np.zeros(64)})], certain, is_certain=True).contrast(
+        pooled([Visit(0, 0, {"a": noise + each, "b": np.zeros(64)})], certain, is_certain=True).contrast(
             {"a": 1.0, "b": -1.0}
         )
         for each in (random.permutation(wave), wave)

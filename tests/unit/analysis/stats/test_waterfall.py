@@ -205,9 +205,12 @@ def test_one_device_is_all_ideal() -> None:
 def test_strong_without_base_starts_at_plain_and_says_so() -> None:
     costs = StepCosts(plain_s=0.006, base_s=0.02, exposed_s=0.001, missing={"base": "out of memory"})
     found = parts_of(measured(costs, QUIET, scaling="strong", setting=Setting(batch_size=64)))
-    assert found.parts.small_batch is None
-    assert found.parts.ideal is not None
-    assert found.parts.ideal.value == pytest.approx(0.006)
+    assert list(found.parts.present()) == ["contention", "wrapper", "skew", "exposed_communication"]
+    assert found.compute_s is not None
+    assert found.compute_s.value == pytest.approx(0.006)
+    every = [found.compute_s, *found.parts.present().values()]
+    assert sum(each.value for each in every) == pytest.approx(found.step_time_s.value)
+    assert found.t_comm_s is None  # what one device would need for the global batch is not known
     assert found.missing == {"base": "out of memory"}
 
 
