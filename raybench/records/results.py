@@ -266,7 +266,7 @@ class StepsResult(Memory):
     allocator_retries: tuple[Whole, ...] = ()
     #: busy share of each rank's GPU over some seconds of what is measured, 0 to 1; in trials of the curve
     device_utilization: tuple[Duration | None, ...] | None = None
-    #: energy of all GPUs over the same seconds, for one step of `ddp` (on one GPU of `plain`)
+    #: energy of all GPUs over the same time, from a second on, for one step of `ddp` (on one GPU of `plain`)
     energy_joules: Difference | None = None
     #: energy of one GPU alone, for one step of `plain`, over seconds of its own
     plain_energy_joules: Difference | None = None
