@@ -121,7 +121,8 @@ def more_devices(
     requirements = tuple(
         seen.requirement(size)
         for size in dict.fromkeys(required if seen.can_simulate else ())
-        if network is not None or size > seen.per_node  # else no link between nodes is in it
+        # else no link between nodes is in it, or less than was measured
+        if size >= headline.config.world_size and (network is not None or size > seen.per_node)
     )
     law = seen.law([each.shape.world_size for each in points] or required)
     if fitted is not None:
@@ -132,8 +133,8 @@ def more_devices(
     if not points and not requirements and fitted is None:
         return None
     here = results.waterfall.bus_bandwidth_bytes_per_s if results.waterfall else None
-    several = (headline.nodes or 1) > 1  # what joins devices of one node says nothing of a network
-    today = here.value if here and several else None
+    # what joins devices of one node says nothing of a network
+    today = here.value if here and (headline.nodes or 1) > 1 else None
     missing = tuple((size, why) for size, why in seen.missing.items() if not sizes or size in sizes)
     return MoreDevices(headline, seen.per_node, tuple(points), requirements, law, fitted, today, missing)
 

@@ -246,16 +246,17 @@ class _Trial:
         if alone is None or known is None or timeline is None:
             return None
         cores, cap = timeline.communication_cores, record.config.setting.bucket_cap_mb
+        step_s = fit.scaling(record).step_time_s
+        most = step_s.value / alone.compute.step_s  # no step is shorter than the same without transfers
         bare = StepModel(
-            alone.compute,
+            alone.compute.scaled(min(1.0, most)),
             timeline.parameter_bytes,
             compressed_share(record.config.setting.gradient_compression, timeline.element_bytes),
             known.wire,
             most_slowdown=MOST_SLOWDOWN if cores is None else min(cores, MOST_SLOWDOWN),
         )
-        step_s = fit.scaling(record).step_time_s
         bent = [replace(bare, wire=wire) for wire in known.bent()]
-        bent += [replace(bare, compute=alone.compute.scaled(each)) for each in factors(alone.half)]
+        bent += [replace(bare, compute=alone.compute.scaled(min(each, most))) for each in factors(alone.half)]
         models = [way(bare, cap, step_s.value) for way in WAYS]
         models += [WAYS[0](model, cap, step_s.value) for model in bent]
         drifted = [replace(models[0], compute=alone.compute.scaled(each)) for each in factors(alone.drift)]

@@ -10,6 +10,7 @@ import pytest
 
 from raybench.analysis.resolve import Facts, resolve
 from raybench.analysis.simulate.as_if import HELD_ERROR, MoreDevices, as_if_on, more_devices
+from raybench.analysis.simulate.what_if import step_models
 from raybench.analysis.stats.pool import Array
 from raybench.records.record import TrialRecord
 from raybench.records.requests import AS_IF, AsIf
@@ -240,6 +241,24 @@ def test_a_free_network_is_no_slower_than_the_one_here() -> None:
     record = changed(trial(), {"local": lambda block: scaled(block, 2.0)})
     (required,) = found(record, None, (8,)).requirements
     assert required.ceiling.value == pytest.approx(LOCAL_S / (LOCAL_S + exposed_s("default")), rel=1e-3)
+
+
+def test_where_steps_without_transfers_are_longer_each_model_is_the_measured_step_all_the_same() -> None:
+    """One that computed for longer than the step with transfers was slower on a faster network."""
+    record = changed(trial(), {"local": lambda block: scaled(block, 2.0)})
+    fit = facts(record).fit
+    step_s = fit.scaling(record).step_time_s.value
+    models = step_models(record, fit)
+    assert [each.step_s("default") for each in models] == pytest.approx([step_s] * len(models), rel=1e-6)
+    more = found(record, exact(1e12), (8,))
+    (point,), (required,) = more.points, more.requirements
+    assert point.efficiency is not None
+    assert point.efficiency.value == pytest.approx(required.ceiling.value, rel=0.01)
+
+
+def test_nothing_is_required_for_fewer_devices_than_were_measured() -> None:
+    """One alone had the ceiling of the two that were measured."""
+    assert [each.world_size for each in found(trial(), exact(1e9), (1, 2, 8)).requirements] == [2, 8]
 
 
 def test_waiting_for_the_slowest_lowers_the_ceiling() -> None:
