@@ -8,6 +8,7 @@ import pytest
 
 from raybench.records.messages import Outcome
 from raybench.spec.knobs import Setting
+from raybench.worker.scripts.script_trial import HAS_LONG_STEPS
 from tests.ranks.own_scripts import request
 from tests.ranks.trials import complete
 
@@ -95,7 +96,7 @@ def test_steps_that_gather_are_steps_and_those_that_last_are_no_communication(
 ) -> None:
     """Planted: 300 ms in every third step, 5 ms in all others: 105 ms in the mean of any six."""
     found = complete(of_scripts["evaluates"])
-    assert "lasts longer" in found.missing["local"]
+    assert found.missing["local"] == HAS_LONG_STEPS
     blocks = [block for each in found.rounds for block in each.blocks]
     assert {block.variant for block in blocks} == {"ddp"}
     assert min(block.slowest_s for block in blocks) > 0.105
