@@ -41,7 +41,7 @@ def parity_verdict(record: TrialRecord) -> ParityVerdict | None:
         return None
     parity, setting = measurement.parity, record.config.setting
     types = {setting.precision, setting.gradient_compression} - {"none"}
-    furthest = max(map(_apart, parity.losses, parity.reference_losses))
+    furthest = max(_apart(*each) for each in zip(parity.losses, parity.reference_losses, strict=True))
     known = [abs(reference) for reference in parity.reference_losses if reference is not None]
     scale = sum(known) / len(known) if known else 0.0
     return ParityVerdict(

@@ -36,9 +36,7 @@ def test_every_measured_trial_has_its_scaling_and_waterfall() -> None:
     assert [record.state for record in results.failed] == ["oom"]
 
 
-def test_where_the_default_failed_in_its_first_placement_settings_are_compared_in_that_of_the_headline() -> (
-    None
-):
+def test_where_the_default_failed_in_one_placement_settings_are_compared_in_the_headlines() -> None:
     """A setting was advised by its figures in the one, beside the default's in the other."""
     spec = study(
         knobs={"precision": ["fp32", "bf16"]},
