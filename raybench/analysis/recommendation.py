@@ -32,7 +32,7 @@ class Recommendation:
     is_default: bool
     gain: Gain | None  # over the default, of the setting, or of the best where the default stays
     nodes: int
-    threads: int | None  # of torch in each worker on CPUs; None: GPUs, where they are left alone
+    threads: int | None  # of torch in each worker; None: left alone, as on GPUs
 
 
 def recommendation(base: Facts, verified: Sequence[Verification] = ()) -> Recommendation | None:
@@ -53,7 +53,7 @@ def recommendation(base: Facts, verified: Sequence[Verification] = ()) -> Recomm
         is_default=is_default(base.study, config),
         gain=gain,
         nodes=record.nodes or 1,
-        threads=((config.setting.num_threads or config.cpus_per_worker) if config.device == "cpu" else None),
+        threads=config.setting.num_threads or (config.cpus_per_worker if config.device == "cpu" else None),
     )
 
 
@@ -126,30 +126,41 @@ def _verified(base: Facts, found: Found, verified: Sequence[Verification]) -> Fo
 
 @dataclass(frozen=True)
 class DeviceAdvice:
-    """The fastest number of several devices of a setting."""
+    """Fewer devices that are certainly faster than more with the recommended setting."""
 
-    asked: TrialRecord  # the setting's, on the most devices
-    record: TrialRecord  # on the fastest number of several devices
-    ratio: Estimate | None  # samples/s of ``asked`` over ``record``'s, of all numbers at once; None: the same
+    config: Configuration  # on the fewer
+    nodes: int
+    more: int  # devices, which are slower
+    ratio: Estimate  # of their samples/s over those of the fewer
+    is_of_mean: bool = False  # with rare slow steps included: typical steps may be no slower
 
 
 def device_advice(base: Facts, use: Recommendation | None) -> DeviceAdvice | None:
-    """Of the recommended setting; of the headline's where one device was not measured with that.
+    """Of the recommended setting: one device rather than several, else the fastest number of several.
 
-    None where that has no speed-up over one device either.
+    Where one device was not measured with that, the fastest number of devices with the headline's setting.
     """
-    records = [base.headline]
+    asked = headline = base.headline
     if use is not None and not use.is_default:
-        records.insert(0, base.reference_of(use.config))
-    asked = next((each for each in records if each is not None and _is_over_one(base, each)), None)
-    if asked is None:
+        asked = base.fit.reference(next(each for each in base.measured if each.config == use.config))
+    curve = next((each for each in (asked, headline) if each is not None and _is_over_one(base, each)), None)
+    if asked is None or curve is None:
         return None
-    fewer = [each for each in base.references if _is_on_fewer(each, asked) and _is_over_one(base, each)]
+    fewer, is_own = [each for each in base.references if _is_on_fewer(each, curve)], curve is asked
+    if is_own:  # one device is in its scaling
+        fewer = [each for each in fewer if _is_over_one(base, each)]
     ratios = base.fit.rate_ratios([(asked, each) for each in fewer])
-    record, ratio = min(zip(fewer, ratios, strict=True), key=lambda one: one[1].value, default=(asked, None))
+    fastest, ratio = min(zip(fewer, ratios, strict=True), key=lambda one: one[1].value, default=(asked, None))
     if ratio is None or ratio.value >= 1:
-        return DeviceAdvice(asked, asked, None)
-    return DeviceAdvice(asked, record, ratio)
+        fastest, ratio = asked, None
+    config, found = fastest.config, base.scaling(fastest)
+    for speedup in (found.speedup, found.mean_speedup) if is_own else ():
+        if speedup is not None and speedup.high < 1:
+            alone = config.model_copy(update={"world_size": 1, "setting": config.setting.at(1)})
+            return DeviceAdvice(alone, 1, config.world_size, speedup, speedup is not found.speedup)
+    if ratio is None or ratio.high >= 1:
+        return None
+    return DeviceAdvice(config, fastest.nodes or 1, asked.config.world_size, ratio)
 
 
 def _is_over_one(base: Facts, record: TrialRecord) -> bool:
@@ -158,5 +169,6 @@ def _is_over_one(base: Facts, record: TrialRecord) -> bool:
 
 def _is_on_fewer(record: TrialRecord, asked: TrialRecord) -> bool:
     one, other = record.config, asked.config
-    same_place = one.placement == other.placement or not isinstance(other.placement, str)
-    return 1 < one.world_size < other.world_size and same_place and one.same_question(other)
+    is_alone = one.world_size == 1
+    same_place = is_alone or one.placement == other.placement or not isinstance(other.placement, str)
+    return one.world_size < other.world_size and same_place and one.same_question(other)

@@ -35,15 +35,15 @@ _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>B|KiB|MiB|GiB|kB|MB|GB)?"
 _BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
-def parse_assignment(text: str, option: str = "--set") -> tuple[str, Any]:
+def parse_assignment(text: str) -> tuple[str, Any]:
     """``dotted.field=value``: the value as TOML, a bare word as text.
 
     Raises ``RequestError`` for what has no field, no ``=``, or begins like a TOML value but is none.
     """
     field, equals, value = (part.strip() for part in text.partition("="))
     if not equals or not _FIELD.fullmatch(field) or not value:
-        raise RequestError(f"{option}: dotted.field=value, the value as in TOML (received {received(text)})")
-    return field, toml_or_word(value, f"{option} {field}")
+        raise RequestError(f"--set: dotted.field=value, the value as in TOML (received {received(text)})")
+    return field, toml_or_word(value, f"--set {field}")
 
 
 def parse_values(text: str, option: str) -> Any:

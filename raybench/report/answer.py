@@ -227,9 +227,9 @@ def _more_rounds(results: StudyResults, rest: float) -> list[str]:
 
 def _to_change(results: StudyResults) -> list[str]:
     """What was measured to be faster; else what the first cause proposes that is not ruled out."""
-    one = one_device_words(results)
-    choice = _choice(results, after_one=bool(one))
-    return [*_wrong_losses(results), *(one or _fewer_devices(results)), *choice, *_proposal(results)]
+    fewer = fewer_words(results)
+    choice = _choice(results, after_fewer=bool(fewer))
+    return [*_wrong_losses(results), *fewer, *choice, *_proposal(results)]
 
 
 def _wrong_losses(results: StudyResults) -> list[str]:
@@ -245,14 +245,14 @@ def _shown_faster(results: StudyResults) -> Recommendation | None:
     return use if use is not None and use.is_faster else None
 
 
-def _choice(results: StudyResults, *, after_one: bool = False) -> list[str]:
-    """``after_one``: it stands after the advice to use one device."""
+def _choice(results: StudyResults, *, after_fewer: bool) -> list[str]:
+    """``after_fewer``: it stands after the advice to use fewer devices."""
     best, number, use = results.best, len(results.sound), _shown_faster(results)
     default = results.default if results.default in results.sound else None
     if use is not None and use.gain is not None:
         many = devices_of(use.config)
         fast = f"{1 + use.gain.gain.value:.2f} times the default's speed"
-        if after_one:
+        if after_fewer:
             return [f"on {many} {use.label} is {fast}{_less_accurate(results, use)}"]
         found = (results.scaling(each) for each in results.measured if each.config == use.config)
         is_unsure = any(each.one_device and each.speedup and not each.speedup.excludes(1) for each in found)
@@ -260,7 +260,8 @@ def _choice(results: StudyResults, *, after_one: bool = False) -> list[str]:
         return [f"use {use.label}: {fast} on {several}{_less_accurate(results, use)}"]
     if best is None:
         return []
-    keep = f"{'on several ' if after_one else ''}keep the default ({results.label(default or best)})"
+    there = f"on {devices_of(best.config)} " if after_fewer else ""
+    keep = f"{there}keep the default ({results.label(default or best)})"
     among = f"best of {plural(number, 'measured setting')}"
     if best is default:
         return [f"{keep}: {'no other has figures to use' if number == 1 else f'it is the {among}'}"]
@@ -293,60 +294,39 @@ def _less_accurate(results: StudyResults, use: Recommendation) -> str:
     return ", and it is less accurate" if max(lost, default=0.0) > 0 else ""
 
 
-def one_device_words(results: StudyResults) -> list[str]:
-    """That one device is faster than several with the setting to use."""
+def fewer_words(results: StudyResults) -> list[str]:
+    """That fewer devices are faster than all of them with the setting to use."""
     advice, use = results.device_advice, results.recommendation
     if advice is None:
         return []
-    # certainly below 1: of the typical step, as in the table of scaling, else of the mean one
-    found = results.scaling(advice.record)
-    slower = (one for one in (found.speedup, found.mean_speedup) if one is not None and one.high < 1)
-    if (speedup := next(slower, None)) is None:
-        return []
-    under_load = speedup.value > 1 - _shorter_share(results)
-    use_one, under = f"use one {results.device_word}", " while other programs run" if under_load else ""
-    many = advice.record.config.world_size
-    # typical steps may be no slower, of which the first sentence is
-    by_mean = "" if speedup is found.speedup else " with rare slow steps included"
-    if use is None or use.is_default:
-        why = f": {many:,} are {speedup.value:.2f} times as fast{by_mean}" if by_mean else ""
-        return [f"{use_one}{f'{under}, and measure again without them' if under else ''}{why}"]
-    if not advice.asked.config.same_question(use.config):
-        return []  # one device was not measured with the setting to use
-    alone = use.config.model_copy(update={"world_size": 1})
-    of_one = difference_words(results.study, alone)  # without what has no effect there
-    having = "" if is_default(results.study, alone) else f" with {of_one}"
-    of_many = "" if of_one == use.label else f"with {use.label} "
-    return [f"{use_one}{having}{under}: {of_many}{many:,} are {speedup.value:.2f} times as fast{by_mean}"]
-
-
-def _fewer_devices(results: StudyResults) -> list[str]:
-    """That fewer of several devices are faster than all of them with the setting to use."""
-    advice, use = results.device_advice, results.recommendation
-    if advice is None or (ratio := advice.ratio) is None or ratio.high >= 1:
-        return []
-    if use is None or not advice.asked.config.same_question(use.config):
-        return []  # not measured with the setting to use
-    using = "" if use.is_default else f"with {use.label} "
-    most, fewer = f"{using}{advice.asked.config.world_size:,}", advice.record.config
-    return [f"use {devices_of(fewer)}: {most} are {ratio.value:.2f} times as fast as {fewer.world_size:,}"]
+    few, size = advice.config, advice.config.world_size
+    label, is_changed = difference_words(results.study, few), use is not None and not use.is_default
+    which = f"one {results.device_word}" if size == 1 else devices_of(few)
+    having = "" if is_default(results.study, few) else f" with {label}"
+    meanwhile = ""
+    if advice.ratio.value > 1 - _shorter_share(results):
+        again = "" if is_changed else ", and measure again without them"
+        meanwhile = f" while other programs run{again}"
+    of_more = f"with {use.label} " if use is not None and is_changed and use.label != label else ""
+    than = "" if size == 1 else f" as {size:,}"
+    than += " with rare slow steps included" if advice.is_of_mean else ""
+    why = f": {of_more}{advice.more:,} are {advice.ratio.value:.2f} times as fast{than}"
+    is_told = size == 1 and not is_changed and not advice.is_of_mean  # by the first sentence
+    return [f"use {which}{having}{meanwhile}{'' if is_told else why}"]
 
 
 def to_use(results: StudyResults) -> Recommendation | None:
-    """The recommended setting, on one device or on fewer where that is the advice.
+    """The recommended setting, on fewer devices where that is the advice.
 
     None where it is the default, and that has completed on fewer devices only than were asked for.
     """
     use, advice = results.recommendation, results.device_advice
     if use is None or (use.is_default and missing_target(results)):
         return None
-    if one_device_words(results):
-        one = use.config.model_copy(update={"world_size": 1, "setting": use.config.setting.at(1)})
-        label = difference_words(results.study, one)
-        return replace(use, config=one, label=label, nodes=1, gain=None)
-    if advice is not None and _fewer_devices(results):
-        return replace(use, config=advice.record.config, nodes=advice.record.nodes or 1, gain=None)
-    return use
+    if advice is None:
+        return use
+    label = difference_words(results.study, advice.config)
+    return replace(use, config=advice.config, label=label, nodes=advice.nodes, gain=None)
 
 
 def _proposal(results: StudyResults) -> list[str]:

@@ -100,7 +100,7 @@ class Setting(Model):
         "default leaves it as it was made: torch takes foreach on GPUs, parameter by parameter on CPUs",
     )
     num_threads: NonNegativeInt = Field(
-        0, description="torch's threads in each worker on CPUs; 0: as many as the worker has cores"
+        0, description="torch's threads in each worker; 0: as many as it has cores, on GPUs as torch has them"
     )
     workers: NonNegativeInt = Field(0, description="DataLoader processes of each rank, with real input")
     persistent_workers: Switch = Field(True, description="DataLoader processes live on between epochs")

@@ -16,6 +16,7 @@ from raybench.analysis.labels import difference_words
 from raybench.analysis.results import StudyResults
 from raybench.analysis.stats.statistics import Estimate
 from raybench.records.record import TrialRecord
+from raybench.report.answer import to_use
 from tests.corpus.shown import (
     Figure,
     ShownTable,
@@ -672,6 +673,22 @@ def advice_that_was_not_measured(drawn: Drawn) -> list[str]:
     if advised and use is not None and use.is_faster and advised[0] != use.label:
         wrong.append(f"the answer advises {advised[0]!r}, the code is of {use.label!r}")
     return [*wrong, *_pasted_values(drawn, measured)]
+
+
+def devices_that_are_too_many(drawn: Drawn) -> list[str]:
+    """Fewer devices that are faster than those of the code to paste, with its setting or the headline's."""
+    results, use = drawn.results, to_use(drawn.results)
+    own = next((each for each in results.measured if use and each.config == use.config), None)
+    if own is None or results.headline is None:
+        return []
+    most = results.scaling(own).throughput_samples_per_s.high
+    return [
+        f"{each.config.world_size} devices with {results.label(each)} are faster than {own.config.world_size}"
+        for each in results.references
+        if each.config.world_size < own.config.world_size
+        if any(each.config.same_question(one.config) for one in (own, results.headline))
+        if results.scaling(each).throughput_samples_per_s.low > most
+    ]
 
 
 BEST = re.compile(

@@ -74,6 +74,7 @@ def test_tables_are_eight_columns_wide_at_most(drawn: Drawn) -> None:
 
 def test_what_is_advised_was_measured(drawn: Drawn) -> None:
     assert invariants.advice_that_was_not_measured(drawn) == []
+    assert invariants.devices_that_are_too_many(drawn) == []
 
 
 # --- the checks can fail
@@ -281,6 +282,12 @@ def test_advice_that_is_not_the_code_is_found(default: Drawn) -> None:
         )
         wrong = invariants.advice_that_was_not_measured(planted)
         assert sum(each.startswith("the answer advises ") for each in wrong) == number
+
+
+def test_more_devices_than_are_fast_are_found(default: Drawn) -> None:
+    assert default.results.device_advice is not None
+    planted = replace(default, results=replace(default.results, device_advice=None))
+    assert len(invariants.devices_that_are_too_many(planted)) == 1
 
 
 # --- the corpus

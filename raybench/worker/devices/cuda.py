@@ -59,6 +59,7 @@ class CUDADevice(Device):
         """``nccl_log``: the file to which NCCL logs, see ``have_nccl_log``."""
         self.torch_device = device
         self._own_tf32 = self._left_tf32 = _tf32()
+        self._own_threads = torch.get_num_threads()
         self._nvml: Any = None
         self._handle: Any = None
         self._nccl_log = nccl_log
@@ -70,12 +71,13 @@ class CUDADevice(Device):
         return torch.cuda.get_device_name(self.torch_device)
 
     def activate(self, setting: Setting, threads: int) -> None:
-        """tf32, for convolutions too, and cuDNN's search for the fastest algorithms.
+        """Threads; tf32, for convolutions too; cuDNN's search for the fastest algorithms.
 
         Raises ``InvalidTrialError`` for tf32 on a GPU that computes in fp32 instead.
         """
         if setting.precision == "tf32" and torch.cuda.get_device_capability(self.torch_device) < (8, 0):
             raise InvalidTrialError(f"precision tf32 exists on GPUs from A100 on (received {self.name()})")
+        super().activate(setting, self._own_threads)
         torch.cuda.set_device(self.torch_device)  # code written for one GPU may have chosen another
         switches = zip(self._own_tf32, _tf32(), self._left_tf32, strict=True)
         # one that is not as it was left was set by code of the user's since

@@ -158,6 +158,16 @@ def switches() -> Iterator[tuple[Any, ...]]:
         each.fp32_precision = value
 
 
+def test_threads_are_torchs_own_unless_a_setting_names_some(gpu, monkeypatch, switches):
+    now = [6]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: now[-1])
+    monkeypatch.setattr(torch, "set_num_threads", now.append)
+    device = open_gpu(monkeypatch, FakeNVML())
+    for named in (0, 2, 0):
+        device.activate(Setting(num_threads=named), 1)
+    assert now == [6, 2, 6]
+
+
 def activate(device: CUDADevice, precision: str) -> None:
     device.activate(Setting.model_validate({"precision": precision}), 1)
 
