@@ -124,23 +124,18 @@ def _on_network(
     console: Console,
 ) -> list[dict[str, KnobValue]]:
     """Print what more devices on a network would bring; the rows of the file."""
-    if unjoined := [size for size in options.world_sizes or () if not network.joins(size)]:
-        raise RequestError(
-            f"--network: a network that joins {unjoined[0]:,} devices (received {network.name})"
-        )
+    if unsaid := [size for size in options.world_sizes or () if not network.says(size)]:
+        a_node = f"{network.name}, nodes of {plural(network.devices_per_node, 'device')}"
+        asked = f"{', '.join(map(str, unsaid))} devices"
+        raise RequestError(f"--network: a network that says what joins {asked} (received {a_node})")
     more = source.facts and more_devices(
         source.facts, network, options.world_sizes, devices_per_node=source.devices_per_node
     )
-    if more and more.requirements and not more.points:
-        asked = ", ".join(str(each.world_size) for each in more.requirements)
-        raise RequestError(
-            f"--world-sizes: more than the {plural(network.devices_per_node, 'device')} of a node: "
-            f"{network.name} does not say how these are joined (received {asked})"
-        )
     if not more or not more.points:
         raise RequestError(
             "--network: a results directory whose headline is ddp on several devices under weak scaling, "
-            "and no script; under strong scaling more devices are measured (`scaling --as-if`)"
+            "with a timeline of its gradients, which a script has not, and --world-sizes on several nodes; "
+            "under strong scaling more devices are measured (`scaling --as-if`)"
         )
     if not options.quiet:
         for table in (more_table(more, run, price), required_table(more)):

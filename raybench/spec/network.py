@@ -81,6 +81,11 @@ class Network(Model):
         """Whether so many devices are on its one node, or its nodes are joined."""
         return world_size <= self.devices_per_node or self.bytes_per_s is not None
 
+    def says(self, world_size: int) -> bool:
+        """Whether it says what joins so many devices, which may be those of one node."""
+        is_alone = world_size <= self.devices_per_node
+        return (self.local_bytes_per_s if is_alone else self.bytes_per_s) is not None
+
     def lines(self, world_size: int, towards: float = 0.5) -> tuple[Line, ...]:
         """Of an all-reduce over so many devices by each algorithm; the fastest for a message counts.
 

@@ -112,7 +112,7 @@ def more_devices(
     seen = _Seen(results, headline, mode, network, devices_per_node)
     found = {asked: point for asked, point in seen.measured() if not sizes or asked.world_size in sizes}
     if network is not None:
-        on = sizes or [size for size in seen.next_sizes if network.joins(size)]
+        on = [size for size in sizes or seen.next_sizes if network.joins(size)]
         on_it = [as_if_on(network, size, headline.config.device) for size in on]
         able = [each for each in on_it if each in found or (each.lines and seen.can_simulate)]
         found = {each: found[each] if each in found else seen.simulated(each) for each in able}
@@ -122,7 +122,8 @@ def more_devices(
         seen.requirement(size)
         for size in dict.fromkeys(required if seen.can_simulate else ())
         # else no link between nodes is in it, or less than was measured
-        if size >= headline.config.world_size and (network is not None or size > seen.per_node)
+        if size >= headline.config.world_size
+        and size > (network.devices_per_node if network else seen.per_node)
     )
     law = seen.law([each.shape.world_size for each in points] or required)
     if fitted is not None:
@@ -144,13 +145,14 @@ def as_if_on(network: Network, world_size: int, device: str) -> AsIf:
 
     gloo's all-reduce is a ring. On one node whose own links are not known they are joined as those here are.
     """
-    if network.nodes(world_size) == 1 and network.local_bytes_per_s is None:
+    nodes = network.nodes(world_size)
+    if not network.says(world_size):
         return AsIf(world_size=world_size)
     if device == "cpu":
         network = network.model_copy(update={"algorithms": ("ring",)})
     return AsIf(
         world_size=world_size,
-        nodes=network.nodes(world_size),
+        nodes=nodes,
         network=network.name,
         lines=network.lines(world_size),
         slow_lines=network.lines(world_size, 0.0),

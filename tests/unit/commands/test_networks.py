@@ -142,11 +142,10 @@ def test_what_has_most_of_the_width_is_named_with_the_measurement_that_narrows_i
 
 def test_predict_names_what_it_lacks_and_a_node_that_is_too_small(tmp_path: Path) -> None:
     results = directory(tmp_path)
-    inside = invoke("predict", results, "--network", "8x10Gbit/s", "--world-sizes", "4,8")[1]
-    assert "more than the 8 devices of a node: 8x10Gbit/s does not say how these are joined" in inside
-    assert "(received 4, 8)" in inside
+    inside = invoke("predict", results, "--network", "8x10Gbit/s", "--world-sizes", "4,8,64")[1]
+    assert "--network: a network that says what joins 4, 8 devices (received 8x10Gbit/s" in inside
     too_small = invoke("predict", results, "--network", "4xnvlink-4", "--world-sizes", "8")[1]
-    assert "--network: a network that joins 8 devices (received 4xnvlink-4)" in too_small
+    assert "a network that says what joins 8 devices (received 4xnvlink-4, nodes of 4 devices)" in too_small
     table = tmp_path / "steps.csv"
     table.write_text("nodes,world_size,batch_size,step_time_s\n1,1,8,0.1\n1,2,8,0.1\n")
     assert "--network: a results directory" in invoke("predict", table, "--network", "1x10Gbit/s")[1]

@@ -261,6 +261,13 @@ def test_nothing_is_required_for_fewer_devices_than_were_measured() -> None:
     assert [each.world_size for each in found(trial(), exact(1e9), (1, 2, 8)).requirements] == [2, 8]
 
 
+def test_a_network_is_required_between_nodes_alone() -> None:
+    """Eight on one of its nodes had what its links must bring, which they do not take."""
+    more = found(trial(), exact(1e9, devices_per_node=8, local_bytes_per_s=1e10), (4, 8, 16))
+    assert [each.shape.world_size for each in more.points] == [4, 8, 16]
+    assert [each.world_size for each in more.requirements] == [16]
+
+
 def test_waiting_for_the_slowest_lowers_the_ceiling() -> None:
     """Steps without transfers differ by nothing, so that the wait is anything up to what was waited as if."""
     (required,) = found(with_as_if(trial(), AsIf(world_size=8))).requirements
