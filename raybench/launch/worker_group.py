@@ -163,6 +163,9 @@ class WorkerGroup:
         self._num_tasks += 1
         task = Task(self._num_tasks, request, ranks, str(results) if results else None)
         self._posted = PostedTrial(task.number, on_progress), task, monotonic()
+        self._hand_over(task)
+
+    def _hand_over(self, task: Task) -> None:
         self._mailbox.trial.options(name=task_words(task.request)).remote(task)
 
     def outcome(self) -> Outcome:
