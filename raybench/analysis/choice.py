@@ -84,13 +84,17 @@ def winners(study: Study, candidates: Sequence[Candidate], fit: Fit) -> list[Can
     objectives = study.search.objectives
     if len(objectives) > 1:
         return pareto_front(candidates, objectives, fit, study.search.minimum_gain)
-    return [first] if (first := first_by(candidates, objectives[0])) else []
+    return [first] if (first := first_by(candidates, objectives)) else []
 
 
-def first_by(candidates: Sequence[Candidate], objective: str) -> Candidate | None:
-    """The candidate with the best expected value of the first objective, ``objective``."""
-    sign = 1 if objective in MAXIMIZED else -1
-    return max(candidates, key=lambda each: sign * each.values[0].value, default=None)
+def first_by(candidates: Sequence[Candidate], objectives: Sequence[str]) -> Candidate | None:
+    """The candidate with the best expected value of the first objective; of equal ones, of the next."""
+    signs = [1 if each in MAXIMIZED else -1 for each in objectives]
+    return max(
+        candidates,
+        key=lambda each: [sign * one.value for sign, one in zip(signs, each.values, strict=True)],
+        default=None,
+    )
 
 
 def headline(study: Study, records: Sequence[TrialRecord], target: int) -> TrialRecord | None:

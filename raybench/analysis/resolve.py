@@ -176,7 +176,7 @@ class Facts:
             if each.request.kind == "steps" and each.request.role in COMPARED_ROLES
             if (each.config.world_size, each.config.placement) in places
         }
-        winner = choice.first_by(self.chosen, self.study.search.objectives[0])
+        winner = choice.first_by(self.chosen, self.study.search.objectives)
         return winner.record if winner is not None and len(tried) > 1 else None
 
     @cached_property

@@ -19,7 +19,7 @@ from raybench.report.finding_texts import next_step
 from raybench.report.format import aligned, figures, sentence
 from raybench.report.prediction import more_sentences
 from raybench.report.sections.training import changed_words, named_group, parity_words
-from raybench.report.sections.trials import failures_words, missing_target, nothing_fits
+from raybench.report.sections.trials import failures_words, nothing_fits
 from raybench.report.sections.waterfall import PART_WORDS, shares_of_step
 from raybench.report.table import known
 from raybench.spec.plural import plural
@@ -98,9 +98,10 @@ def _scaling(results: StudyResults) -> list[str]:
     headline, scaling = results.headline, results.headline_scaling
     if headline is None or scaling is None:
         return []
-    config, steps = headline.config, missing_target(results)
+    config, target = headline.config, results.target_world_size
+    steps = [] if config.world_size == target else [f"no trial completed on {results.devices(target)}"]
     if config.oversubscribed:
-        steps = [*steps, "workers share cores here, so the figures say nothing of devices of their own"]
+        steps = ["workers share cores here, so the figures say nothing of devices of their own"]
     batch = f"{config.setting.batch_size:,}"
     at = f"at global batch {batch}" if config.scaling == "strong" else f"at batch {batch} per device"
     many, size = devices_of(config), config.world_size
@@ -110,7 +111,7 @@ def _scaling(results: StudyResults) -> list[str]:
     rate = f"{many} {verb} {figures(scaling.throughput_samples_per_s.value)} samples/s {at}"
     if size == 1:
         alone = f"with one {results.device_word} there is nothing to scale over"
-        return [*steps, rate, *([alone] if results.target_world_size == 1 else [])]
+        return [*steps, rate, *([alone] if target == 1 else [])]
     speedup, efficiency = scaling.speedup, scaling.efficiency
     if speedup is None or efficiency is None or scaling.baseline is None:
         return [*steps, rate, "no smaller number of devices was measured to compare with"]
@@ -119,14 +120,19 @@ def _scaling(results: StudyResults) -> list[str]:
     if _is_too_wide(speedup):
         _, low, high = aligned(speedup.value, speedup.low, speedup.high)
         says = "" if speedup.excludes(1) else ", which is too wide to go by"
-        wide = f"{many} train {low} to {high} times as fast as {few}{says}"
-        return [*steps, wide, f"this is {at}, and more visits (`measure.visits`) narrow it"]
+        wide = f"{many} train {low} to {high} times as fast as {few}"
+        if steps:
+            return [*steps, f"{wide} {at}{says}"]
+        return [f"{wide}{says}", f"this is {at}, and more visits (`measure.visits`) narrow it"]
     only = "only " if speedup.high < 1 else ""
     fast = f"{many} train {only}{speedup.value:.2f} times as fast as {few}"
-    more = ", which is superlinear" if efficiency.low > 1 else ""
+    above = ", which is superlinear" if efficiency.low > 1 else ""
+    share = f", with {efficiency.value:.0%} efficiency{above}"
+    if steps:
+        return [*steps, f"{fast} {at}{share}"]
     others = _other_batches(results, headline, "also " if only else "") if base == 1 else ""
     where = f"this is {at}{f', and {others}' if others else ''}"
-    return [*steps, f"{fast}, with {efficiency.value:.0%} efficiency{more}", where]
+    return [f"{fast}{share}", where]
 
 
 def _is_too_wide(speedup: Estimate) -> bool:
@@ -321,7 +327,7 @@ def to_use(results: StudyResults) -> Recommendation | None:
     None where it is the default, and that has completed on fewer devices only than were asked for.
     """
     use, advice = results.recommendation, results.device_advice
-    if use is None or (use.is_default and missing_target(results)):
+    if use is None or (use.is_default and results.compared_at != results.target_world_size):
         return None
     if advice is None:
         return use

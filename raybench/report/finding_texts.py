@@ -199,8 +199,10 @@ def next_step(finding: Finding) -> str:
         return _text(FIX, finding)
     shown = {name: literal(value).strip('"').removesuffix(".0") for name, value in finding.change.items()}
     words = f"set {' and '.join(f'{name} to {value}' for name, value in shown.items())}"
-    if [*shown] == ["batch_size"] and finding.reason in FIX:
-        return f"{_text(FIX, finding)}, or {words}"  # a larger batch is a way out of any cost of a step
+    if [*shown] == ["batch_size"] and finding.reason in FIX:  # helps against any cost of a step
+        fix = _text(FIX, finding)
+        named = fix.replace("a larger batch", f"batch_size {shown['batch_size']}")
+        return named if named != fix else f"{fix}, or {words}"
     return words
 
 

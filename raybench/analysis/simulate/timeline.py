@@ -29,7 +29,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from raybench.analysis.stats.rounds import level, mean_rank_s, series, slowest_step_s
+from raybench.analysis.stats.rounds import level, series, slowest_step_s
 from raybench.records.record import TrialRecord
 from raybench.spec.knobs import bucket_sizes_mb
 from raybench.spec.network import Line, fastest
@@ -260,15 +260,10 @@ def factors(half: float) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class KnownCompute:
-    """A step without transfers, and half the interval of the logarithm of its length.
-
-    ``drift`` is that of another trial: the same steps were timed again after the rounds, and how far they had
-    moved by then, beyond the noise of the rounds, is how far they may move until the next trial.
-    """
+    """A step without transfers, and half the interval of the logarithm of its length."""
 
     compute: Compute
     half: float
-    drift: float
 
 
 def compute_of(record: TrialRecord) -> KnownCompute | None:
@@ -280,15 +275,10 @@ def compute_of(record: TrialRecord) -> KnownCompute | None:
     if measurement is None or measurement.gradient_timeline is None:
         return None
     values = series(measurement, "local", slowest_step_s)
-    in_rounds = series(measurement, "local", mean_rank_s)
-    if values is None or in_rounds is None:
+    if values is None:
         return None
     timeline = measurement.gradient_timeline
     tail_s = max(timeline.backward_s - timeline.ready_s[-1], 0.0)
     timed = Compute(timeline.before_s, timeline.ready_s, tail_s, timeline.after_s)
     whole_s = level(values)
-    # marks cost time, so of the timeline's own steps only shorter ones say anything
-    moved = max(math.log(level(in_rounds).value / timed.step_s), 0.0)
-    half = whole_s.log_half_width
-    compute = timed.scaled(whole_s.value / timed.step_s)
-    return KnownCompute(compute, half, math.hypot(math.sqrt(2) * half, moved))
+    return KnownCompute(timed.scaled(whole_s.value / timed.step_s), whole_s.log_half_width)

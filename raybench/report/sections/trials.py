@@ -33,17 +33,6 @@ def nothing_fits(results: StudyResults) -> list[str]:
     return [f"no trial completed: no batch fits in memory ({'; '.join(reasons)})"]
 
 
-def missing_target(results: StudyResults) -> list[str]:
-    """Where the headline has fewer devices than were asked for: why."""
-    assert results.headline is not None
-    target = results.target_world_size
-    if results.headline.config.world_size == target:
-        return []
-    there = [record for record in results.failed if record.config.world_size == target]
-    why = f": {failures_words(there)}" if there else ""
-    return [f"no trial completed on {results.devices(target)}{why}"]
-
-
 def _short(reason: str | None) -> str:
     return shorten(reason or "", LONGEST_REASON, placeholder=" ...") or "no reason given"
 

@@ -152,6 +152,17 @@ def test_the_winner_has_most_of_what_is_to_be_most_and_least_of_what_is_to_be_le
     assert choice.winners(study(), [], Fit([])) == []
 
 
+def test_of_equal_values_of_the_first_objective_the_second_decides() -> None:
+    (record,) = run_all(FakeRunner(), [request()])[0]
+    candidates = [
+        Candidate(record, tuple(Estimate(value, value, value, 10) for value in values))
+        for values in ((3.0, 100.0), (2.0, 100.0), (2.0, 300.0), (2.0, 200.0))
+    ]
+    first = choice.first_by(candidates, ["peak_memory", "throughput"])
+    assert first is candidates[2]
+    assert choice.first_by([], ["throughput"]) is None
+
+
 def test_of_several_objectives_the_front_wins_and_its_first_is_the_best() -> None:
     spec = study(**BATCHES, search={"objectives": ["throughput", "peak_memory"]})
     asked_for = [asked(spec, "scaling", setting, 2) for setting in spec.knobs.grid()]

@@ -42,3 +42,11 @@ def test_the_next_step_is_the_change_where_there_is_one(
     name, reason = FindingName.COMMUNICATION_BOUND, Reason.ONE_BUCKET_SIZE
     found = Finding(name, Severity.WARNING, "a", {}, reason, {"sizes": "1"}, change=change)
     assert next_step(found) == words
+
+
+def test_a_larger_batch_that_is_known_is_named_once() -> None:
+    change: dict[str, KnobValue] = {"batch_size": 128}
+    found = Finding(
+        FindingName.COMMUNICATION_BOUND, Severity.WARNING, "a", {}, Reason.COMPRESSED, change=change
+    )
+    assert next_step(found) == "use batch_size 128, gradient accumulation or a faster link"

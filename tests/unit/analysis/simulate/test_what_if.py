@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -69,6 +70,14 @@ def test_a_cap_that_no_bucket_reaches_changes_nothing() -> None:
     same, other = predicted(record, Change(bucket_cap_mb=100.0), Change(bucket_cap_mb=1.0))
     assert (same.gain.low, same.gain.high) == pytest.approx((0.0, 0.0), abs=1e-3)
     assert other.gain.half_width > 0.01
+
+
+def test_what_does_not_change_has_the_interval_of_two_trials() -> None:
+    """However much the steps with marks differ from those of the rounds."""
+    record = trial(25.0, timeline_factor=0.5)
+    (same,) = predicted(record, Change(bucket_cap_mb=100.0))
+    of_one = Fit([record]).scaling(record).step_time_s.log_half_width
+    assert same.step_time_s.log_half_width == pytest.approx(math.sqrt(2) * of_one)
 
 
 def test_what_the_simulation_misses_is_carried_along_and_widens_the_interval() -> None:
