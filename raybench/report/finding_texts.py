@@ -199,8 +199,8 @@ def next_step(finding: Finding) -> str:
         return _text(FIX, finding)
     shown = {name: literal(value).strip('"').removesuffix(".0") for name, value in finding.change.items()}
     words = f"set {' and '.join(f'{name} to {value}' for name, value in shown.items())}"
-    if [*shown] == ["batch_size"] and finding.reason in FIX:  # helps against any cost of a step
-        fix = _text(FIX, finding)
+    if [*shown] == ["batch_size"] and finding.reason in FIX:
+        fix = _text(FIX, finding)  # beside which a larger batch helps against any cost of a step
         named = fix.replace("a larger batch", f"batch_size {shown['batch_size']}")
         return named if named != fix else f"{fix}, or {words}"
     return words

@@ -128,8 +128,8 @@ def _alone(records: Iterable[TrialRecord], config: Configuration) -> dict[int, E
 
 
 # half an interval, relative: by how much one trial's simulated step over its measured one differs from that
-# of another; 95% of 27 differences were below 2.8%, of 29 others all but those of one model; with it 27 of 27
-# intervals hold (benchmarks/what_if.py, benchmarks/README.md)
+# of another; 95% of 27 differences were below 2.8%, of 29 others those of two models in three below 3%;
+# with it 27 of 27 intervals hold (benchmarks/what_if.py, benchmarks/README.md)
 MODEL_ERROR = 0.03
 CASTS = (2.0, 0.0, 4.0)  # copies of the gradients that compressing takes, and may take instead
 PAYLOAD = 1448 / 1514  # of what a link's rate carries: TCP's and Ethernet's headers are the rest
